@@ -1,0 +1,1 @@
+//! Confinement of the commands that tools run.

@@ -1,0 +1,76 @@
+//! Tools: what a model may ask for. Each is a file of its own and one line in `all`.
+//!
+//! A tool is handed the place it may act in and answers with text for the model. Deliberately absent: whether a call
+//! is allowed (`machine/gate.rs`) and who is asked.
+
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::model::message::ToolSpec;
+use crate::model::rule::Subject;
+use crate::model::tool_name::ToolName;
+
+/// Arguments of a call: always a JSON object here.
+pub(crate) type Input = Map<String, Value>;
+
+/// A future that a tool returns.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+
+/// What a model may ask for.
+pub(crate) trait Tool: Send + Sync {
+    fn name(&self) -> ToolName;
+
+    /// Name, description and arguments as the model is told.
+    fn spec(&self) -> ToolSpec;
+
+    /// What the gate's rules are matched against.
+    fn subject(&self, input: &Input, scope: &Scope) -> Subject;
+
+    /// Runs the call. Never panics on any input; what is wrong comes back as a correction.
+    fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a>;
+}
+
+/// Where the tools of one attempt act.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// The workspace; nothing outside is opened.
+    pub(crate) root: PathBuf,
+    /// Where long output is spilled to, outside the workspace.
+    pub(crate) spill: PathBuf,
+    /// The environment of commands, already without secrets.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Becomes true when the call must end now, keeping what it has.
+    pub(crate) cut: tokio::sync::watch::Receiver<bool>,
+    /// Files as the model last saw them, so that a stale edit is noticed.
+    pub(crate) seen: Arc<std::sync::Mutex<std::collections::HashMap<PathBuf, std::time::SystemTime>>>,
+}
+
+/// A tool's answer to the model.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// False for a correction or a failure; evidence counts only true.
+    pub(crate) ok: bool,
+    pub(crate) text: String,
+    /// Paths changed, relative to the workspace.
+    pub(crate) changed: Vec<String>,
+}
+
+impl Answer {
+    pub(crate) fn done(text: impl Into<String>) -> Self {
+        Self { ok: true, text: text.into(), changed: Vec::new() }
+    }
+
+    /// Input the model must mend; says how.
+    pub(crate) fn correction(text: impl Into<String>) -> Self {
+        Self { ok: false, text: text.into(), changed: Vec::new() }
+    }
+
+    #[must_use]
+    pub(crate) fn changing(mut self, path: &Path) -> Self {
+        self.changed.push(path.to_string_lossy().into_owned());
+        self
+    }
+}
