@@ -28,6 +28,7 @@ mod store;
 mod terminal;
 mod text;
 mod tool;
+mod watch;
 mod workspace;
 
 /// Runs the command line and returns the exit code.

@@ -5,9 +5,11 @@
 
 pub(crate) mod admission;
 pub(crate) mod child;
+pub(crate) mod environment;
 pub(crate) mod gate;
 pub(crate) mod run;
 pub(crate) mod state;
+pub(crate) mod timers;
 pub(crate) mod verdict;
 
 use serde::{Deserialize, Serialize};

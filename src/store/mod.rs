@@ -2,6 +2,10 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+pub(crate) mod handover;
+pub(crate) mod journal;
+pub(crate) mod run;
+
 use std::path::{Path, PathBuf};
 
 use crate::model::id::{ChildId, RunId};
