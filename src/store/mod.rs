@@ -2,6 +2,9 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+pub(crate) mod key;
+pub(crate) mod request;
+
 use std::path::{Path, PathBuf};
 
 use crate::model::id::{ChildId, RunId};
