@@ -2,6 +2,7 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+pub(crate) mod attempt;
 pub(crate) mod inbox;
 pub(crate) mod key;
 pub(crate) mod request;
