@@ -6,6 +6,7 @@ pub(crate) mod attempt;
 pub(crate) mod inbox;
 pub(crate) mod key;
 pub(crate) mod request;
+pub(crate) mod session;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
