@@ -2,9 +2,15 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+pub(crate) mod attempt;
 pub(crate) mod handover;
+pub(crate) mod inbox;
 pub(crate) mod journal;
+pub(crate) mod key;
+pub(crate) mod request;
 pub(crate) mod run;
+pub(crate) mod session;
+pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
 
