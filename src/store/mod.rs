@@ -2,6 +2,11 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+pub(crate) mod catalog;
+pub(crate) mod diagnostic;
+mod persona_file;
+pub(crate) mod places;
+
 use std::path::{Path, PathBuf};
 
 use crate::model::id::{ChildId, RunId};
