@@ -139,7 +139,8 @@ fn plain(message: &str) -> String {
     message.split(" at line ").next().unwrap_or(message).trim().to_owned()
 }
 
-/// Quotes every value of the form `key: text` whose text is not already quoted, a list, a map or a block.
+/// Quotes every value that YAML refuses on its own, as in `description: Use when: asked`. What parses stays as it is, so
+/// that `subagent: true` keeps its type and `tools: Read # no Write` its comment.
 fn quote_plain_values(front: &str) -> String {
     let mut quoted = String::with_capacity(front.len() + 16);
     for line in front.lines() {
@@ -147,7 +148,8 @@ fn quote_plain_values(front: &str) -> String {
             Some((key, value))
                 if !key.starts_with([' ', '-', '#'])
                     && !value.trim().is_empty()
-                    && !value.trim_start().starts_with(['"', '\'', '[', '{', '|', '>', '#']) =>
+                    && !value.trim_start().starts_with(['"', '\'', '[', '{', '|', '>', '#'])
+                    && serde_yaml::from_str::<serde_yaml::Value>(line).is_err() =>
             {
                 quoted.push_str(key);
                 quoted.push_str(": '");
@@ -195,6 +197,19 @@ mod tests {
         assert_eq!(header.description, "Use when: asked");
         assert_eq!(reading, Reading::Quoted { line: 3 });
         assert!(matches!(read::<Header>(text), Err(FrontMatterError::Yaml { line: 3, .. })));
+    }
+
+    #[test]
+    fn a_lenient_reading_leaves_sound_lines_alone() {
+        #[derive(Debug, Deserialize)]
+        struct Typed {
+            flag: bool,
+            words: String,
+        }
+        let text = "---\ndescription: Use when: asked\nflag: true\nwords: a, b # not c\n---\n";
+        let (typed, _, _) = read_leniently::<Typed>(text).unwrap();
+        assert!(typed.flag);
+        assert_eq!(typed.words, "a, b");
     }
 
     #[test]

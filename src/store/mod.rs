@@ -2,11 +2,15 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
+mod persona_file;
 pub(crate) mod attempt;
+pub(crate) mod catalog;
+pub(crate) mod diagnostic;
 pub(crate) mod handover;
 pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod key;
+pub(crate) mod places;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod session;
