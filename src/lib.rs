@@ -25,6 +25,7 @@ mod model;
 mod provider;
 mod sandbox;
 mod store;
+mod supervisor;
 mod terminal;
 mod text;
 mod tool;

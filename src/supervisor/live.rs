@@ -1,0 +1,96 @@
+//! The processes of current attempts: who they are, how their end is heard, how they are signalled.
+
+use std::collections::HashMap;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::{End, Message, Sender};
+use crate::command::PidFd;
+use crate::command::identity::{Identity, Liveness, liveness};
+use crate::command::tree::kill_tree;
+use crate::machine::{Exit, Signal};
+use crate::model::brief::Claim;
+use crate::model::id::ChildId;
+use crate::terminal::Handle;
+
+/// One attempt's process.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) attempt: u32,
+    pub(super) process: Process,
+    pub(super) handle: Option<Handle>,
+}
+
+#[derive(Debug)]
+pub(super) enum Process {
+    /// Another process.
+    Other(Identity),
+    /// A task of ours.
+    Task { end: watch::Sender<End>, abort: AbortHandle },
+}
+
+/// All that live, by child. A child has one current attempt.
+#[derive(Debug, Default)]
+pub(super) struct Living(HashMap<ChildId, Live>);
+
+impl Living {
+    pub(super) fn insert(&mut self, child: ChildId, live: Live) {
+        self.0.insert(child, live);
+    }
+
+    pub(super) fn get(&self, child: &ChildId, attempt: u32) -> Option<&Live> {
+        self.0.get(child).filter(|live| live.attempt == attempt)
+    }
+
+    pub(super) fn remove(&mut self, child: &ChildId, attempt: u32) {
+        if self.get(child, attempt).is_some() {
+            self.0.remove(child);
+        }
+    }
+
+    /// Signals the tree of an attempt; if nothing of it lives, its end is told at once.
+    pub(super) fn signal(&self, child: &ChildId, attempt: u32, signal: Signal, to: &Sender) {
+        match self.get(child, attempt).map(|live| &live.process) {
+            None => {
+                let _ = to.send(Message::ProcessGone { child: child.clone(), attempt, exit: Some(Exit::Unknown) });
+            }
+            Some(Process::Task { end, abort }) => match signal {
+                Signal::Term => {
+                    end.send_replace(End::Now);
+                }
+                Signal::Kill => abort.abort(),
+            },
+            Some(Process::Other(identity)) => {
+                let signal = match signal {
+                    Signal::Term => nix::sys::signal::Signal::SIGTERM,
+                    Signal::Kill => nix::sys::signal::Signal::SIGKILL,
+                };
+                kill_tree(identity, signal);
+            }
+        }
+    }
+}
+
+/// Tells the loop when a process ends. The pidfd is opened before the identity is compared, so that it is the one.
+pub(super) fn await_end(child: ChildId, attempt: u32, identity: Identity, to: Sender) {
+    tokio::spawn(async move {
+        let gone = Message::ProcessGone { child, attempt, exit: None };
+        if let Ok(Some(descriptor)) = PidFd::open(identity.pid)
+            && liveness(&identity) == Liveness::Alive
+        {
+            descriptor.gone().await;
+        }
+        let _ = to.send(gone);
+    });
+}
+
+/// The identity in a claim, if it is of this machine.
+pub(super) fn claimed(claim: &Claim) -> Identity {
+    Identity {
+        pid: claim.pid,
+        start_time: claim.start_time,
+        boot_id: claim.boot_id.clone(),
+        host: claim.host.clone(),
+    }
+}
