@@ -13,11 +13,15 @@ pub(crate) fn suffix(text: &str, bytes: usize) -> &str {
 }
 
 /// One line of at most `columns` terminal columns: white space folded, control characters out, an ellipsis where cut.
+///
+/// Characters without a width are bounded too, at four a column, so that a line has no more than `columns` times 16
+/// bytes and three.
 pub(crate) fn one_line(text: &str, columns: usize) -> String {
     let mut line = String::new();
     let mut width = 0;
     let mut space = false;
-    for c in text.chars() {
+    let mut length = 0;
+    for (at, c) in text.char_indices() {
         if c.is_whitespace() || c.is_control() {
             space = !line.is_empty();
             continue;
@@ -25,11 +29,17 @@ pub(crate) fn one_line(text: &str, columns: usize) -> String {
         let needed = c.width().unwrap_or(0) + usize::from(space);
         if width + needed > columns.saturating_sub(1) {
             // One column is kept for the ellipsis unless nothing follows.
-            let rest_fits = text.ends_with(c) && width + needed <= columns;
-            if !rest_fits {
+            let nothing_follows =
+                || text[at + c.len_utf8()..].chars().all(|c| c.is_whitespace() || c.width().unwrap_or(0) == 0);
+            if width + needed > columns || !nothing_follows() {
                 line.push('…');
                 return line;
             }
+        }
+        length += 1 + usize::from(space);
+        if length > columns * 4 {
+            line.push('…');
+            return line;
         }
         if space {
             line.push(' ');
@@ -158,6 +168,15 @@ mod tests {
         assert_eq!(one_line("abcdefg", 6), "abcde…");
         assert_eq!(one_line("日本語日本語", 7), "日本語…");
         assert_eq!(one_line("a\u{1b}[31mb", 20), "a [31mb");
+        assert_eq!(one_line("aaaaaaaaa", 6), "aaaaa…");
+        assert_eq!(one_line("abcdef \n ", 6), "abcdef");
+    }
+
+    #[test]
+    fn characters_without_a_width_do_not_make_a_line_endless() {
+        let line = one_line(&format!("a{}", "\u{200b}\u{301}".repeat(10_000)), 80);
+        assert!(line.len() <= 80 * 16 + 3, "{}", line.len());
+        assert_eq!(one_line("e\u{301}te\u{301}", 3), "e\u{301}te\u{301}");
     }
 
     #[test]
