@@ -2,3 +2,4 @@
 
 pub(crate) mod backoff;
 pub(crate) mod gate;
+pub(crate) mod spend;
