@@ -4,17 +4,18 @@
 //! performs the effects, and files.
 
 pub(crate) mod admission;
+pub(crate) mod backoff;
 pub(crate) mod child;
 pub(crate) mod environment;
 pub(crate) mod fold;
 pub(crate) mod gate;
 pub(crate) mod prompts;
 pub(crate) mod run;
+pub(crate) mod spend;
 pub(crate) mod state;
 pub(crate) mod timers;
 pub(crate) mod verdict;
 pub(crate) mod view;
-pub(crate) mod verdict;
 
 use serde::{Deserialize, Serialize};
 
