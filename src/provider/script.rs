@@ -283,3 +283,159 @@ impl Provider for ScriptModel {
         Box::pin(stream::once(answer).flatten())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::message::{AssistantMessage, UserMessage};
+
+    fn model(text: &str) -> ScriptModel {
+        ScriptModel::new(Script::parse(Path::new("s.jsonl"), text).unwrap())
+    }
+
+    /// A conversation that began with `task` and has had so many answers.
+    fn request(task: &str, answers: usize) -> Request {
+        let task = Message::User(UserMessage { text: task.into(), by: "task".into() });
+        let answer = Message::Assistant(AssistantMessage { text: "x".into(), ..AssistantMessage::default() });
+        let messages = std::iter::once(task).chain(std::iter::repeat_n(answer, answers)).collect();
+        Request { model: "s.jsonl".into(), system: String::new(), messages, tools: Vec::new(), max_tokens: 9 }
+    }
+
+    async fn ask(model: &ScriptModel, task: &str, answers: usize) -> Vec<Result<ProviderEvent, ProviderError>> {
+        model.stream(request(task, answers)).collect().await
+    }
+
+    async fn text(model: &ScriptModel, task: &str, answers: usize) -> Result<String, ProviderError> {
+        let mut said = String::new();
+        for event in ask(model, task, answers).await {
+            if let ProviderEvent::Text(text) = event? {
+                said.push_str(&text);
+            }
+        }
+        Ok(said)
+    }
+
+    #[tokio::test]
+    async fn a_recorded_session_is_replayed_from_where_the_conversation_is() {
+        let model = model(concat!(
+            r#"{"type":"session","v":1,"later":true}"#,
+            "\n",
+            r#"{"type":"user","text":"go","by":"task"}"#,
+            "\n",
+            r#"{"type":"assistant","text":"one","unknown":1}"#,
+            "\n\n",
+            r#"{"type":"tool","call":"1","name":"read","ok":true,"output":"x"}"#,
+            "\n",
+            r#"{"type":"assistant","text":"two"}"#,
+            "\n",
+        ));
+        assert_eq!(text(&model, "go", 0).await.as_deref(), Ok("one"));
+        assert_eq!(text(&model, "go", 1).await.as_deref(), Ok("two"));
+        assert_eq!(text(&model, "go", 1).await.as_deref(), Ok("two"), "asked again, answered again");
+        let end = "script `s.jsonl` has 2 turns and was asked for number 3";
+        assert_eq!(text(&model, "go", 2).await, Err(ProviderError::Missing { detail: end.into() }));
+    }
+
+    #[tokio::test]
+    async fn a_section_answers_the_conversations_it_names() {
+        let model = model(concat!(
+            r#"{"type":"assistant","text":"others"}"#,
+            "\n",
+            r#"{"match":"alpha"}"#,
+            "\n",
+            r#"{"type":"assistant","text":"A"}"#,
+            "\n",
+            r#"{"match":"beta"}"#,
+            "\n",
+            r#"{"type":"assistant","text":"B"}"#,
+        ));
+        assert_eq!(text(&model, "do alpha", 0).await.as_deref(), Ok("A"));
+        assert_eq!(text(&model, "do beta", 0).await.as_deref(), Ok("B"));
+        assert_eq!(text(&model, "do gamma", 0).await.as_deref(), Ok("others"));
+        let end = "script `s.jsonl` has 1 turn for `alpha` and was asked for number 2";
+        assert_eq!(text(&model, "do alpha", 1).await, Err(ProviderError::Missing { detail: end.into() }));
+    }
+
+    #[tokio::test]
+    async fn a_failure_happens_once_before_its_turn() {
+        let model = model(concat!(
+            r#"{"fail":"rate_limited","retry_after_s":1}"#,
+            "\n",
+            r#"{"fail":"empty"}"#,
+            "\n",
+            r#"{"type":"assistant","text":"one"}"#,
+            "\n",
+            r#"{"fail":"server"}"#,
+        ));
+        let first = text(&model, "go", 0).await;
+        assert!(matches!(first, Err(ProviderError::RateLimited { retry_after_s: Some(1.0), .. })));
+        let empty = ask(&model, "go", 0).await;
+        assert!(matches!(empty[..], [Ok(ProviderEvent::Finished { stop: StopReason::End, .. })]));
+        assert_eq!(text(&model, "go", 0).await.as_deref(), Ok("one"));
+        assert!(matches!(text(&model, "go", 1).await, Err(ProviderError::Server { .. })));
+        assert!(matches!(text(&model, "go", 1).await, Err(ProviderError::Missing { .. })));
+    }
+
+    #[tokio::test]
+    async fn every_failure_has_a_line() {
+        let until = "2026-11-30T21:41:39.000Z";
+        for (line, want) in [
+            (r#"{"fail":"refused"}"#, "refused the key"),
+            (r#"{"fail":"invalid","detail":"why"}"#, "refused the request: why"),
+            (r#"{"fail":"too_long"}"#, "too long"),
+            (r#"{"fail":"unreachable"}"#, "cannot be reached"),
+            (r#"{"fail":"interrupted"}"#, "cut off"),
+            (&format!(r#"{{"fail":"usage_limit","until":"{until}"}}"#), until),
+        ] {
+            let error = text(&model(line), "go", 0).await.unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wait_comes_before_the_turn() {
+        let model = model("{\"wait_ms\":60}\n{\"type\":\"assistant\",\"text\":\"one\"}");
+        let begun = std::time::Instant::now();
+        assert_eq!(text(&model, "go", 0).await.as_deref(), Ok("one"));
+        assert!(begun.elapsed() >= Duration::from_millis(60));
+    }
+
+    #[tokio::test]
+    async fn calls_get_ids_and_usage_is_estimated_at_no_cost() {
+        let line = json!({"type": "assistant", "calls": [
+            {"name": "read", "input": {"path": "a"}},
+            {"id": "k", "name": "bash", "input": {"$broken": "{\"co"}},
+            {"id": "k", "name": "bash", "input": "{\"command\": \"l"},
+        ]});
+        let events = ask(&model(&line.to_string()), "12345678", 0).await;
+        let calls: Vec<&ToolCall> = events
+            .iter()
+            .filter_map(|event| if let Ok(ProviderEvent::Call(call)) = event { Some(call) } else { None })
+            .collect();
+        assert!(!calls[0].id.is_empty() && calls[1].id == "k" && calls[2].id != "k");
+        assert!(matches!(&calls[0].input, ToolInput::Sound(map) if map["path"] == "a"));
+        assert!(calls[1..].iter().all(|call| matches!(call.input, ToolInput::Broken { .. })));
+        let Some(Ok(ProviderEvent::Finished { usage, stop })) = events.last() else { panic!("{events:?}") };
+        assert_eq!(*stop, StopReason::ToolCalls);
+        assert_eq!((usage.requests, usage.input_tokens, usage.cost_usd), (1, 2, Some(0.0)));
+        assert!(usage.output_tokens > 0);
+        let told = r#"{"type":"assistant","text":"x","usage":{"requests":1,"input_tokens":5,"output_tokens":6,"cost_usd":0.5}}"#;
+        let events = ask(&model(told), "go", 0).await;
+        assert!(matches!(&events[1], Ok(ProviderEvent::Finished { usage, .. }) if usage.cost_usd == Some(0.5)));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        let fault = |text: &str| Script::parse(Path::new("s.jsonl"), text).unwrap_err().to_string();
+        assert!(fault("{\"wait_ms\":1}\n{").starts_with("s.jsonl:2: not JSON"));
+        assert!(fault(r#"{"fail":"soon"}"#).starts_with("s.jsonl:1: unknown variant `soon`"));
+        assert_eq!(fault(r#"{"fail":"usage_limit"}"#), "s.jsonl:1: `usage_limit` needs `until`");
+        assert!(fault(r#"{"wait_ms":-1}"#).contains("milliseconds"));
+        assert!(fault(r#"{"wait":1}"#).contains("neither"));
+        assert!(fault(r#"{"type":"assistant","calls":[{}]}"#).contains("name"));
+        let missing = Script::read(Path::new("/nowhere/s.jsonl")).unwrap_err();
+        assert_eq!(missing.to_string(), "failed to read script `/nowhere/s.jsonl`");
+    }
+}

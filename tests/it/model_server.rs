@@ -96,8 +96,15 @@ pub(crate) struct Tokens {
 
 #[derive(Debug, Clone)]
 enum Content {
-    Answer { text: String, calls: Vec<Call> },
-    Status { code: u16, headers: Vec<(String, String)>, body: String },
+    Answer {
+        text: String,
+        calls: Vec<Call>,
+    },
+    Status {
+        code: u16,
+        headers: Vec<(String, String)>,
+        body: String,
+    },
     /// Written as they are, one HTTP chunk each.
     Raw(Vec<Vec<u8>>),
 }
