@@ -2,6 +2,13 @@
 //!
 //! Deliberately absent: retries and budgets (the agent's), prices, and any knowledge of who asks.
 
+mod calls;
+mod failure;
+mod frames;
+pub(crate) mod http;
+pub(crate) mod script;
+mod wire;
+
 use std::pin::Pin;
 
 use futures_util::Stream;
