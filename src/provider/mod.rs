@@ -2,6 +2,8 @@
 //!
 //! Deliberately absent: retries and budgets (the agent's), prices, and any knowledge of who asks.
 
+pub(crate) mod offline;
+
 use std::pin::Pin;
 
 use futures_util::Stream;
