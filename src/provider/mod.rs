@@ -6,6 +6,7 @@ mod calls;
 mod failure;
 mod frames;
 pub(crate) mod http;
+pub(crate) mod offline;
 pub(crate) mod script;
 mod wire;
 
