@@ -9,6 +9,7 @@ pub(crate) mod child;
 pub(crate) mod environment;
 pub(crate) mod fold;
 pub(crate) mod gate;
+pub(crate) mod model_choice;
 pub(crate) mod prompts;
 pub(crate) mod run;
 pub(crate) mod spend;

@@ -2,7 +2,6 @@
 //!
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
-mod persona_file;
 pub(crate) mod attempt;
 pub(crate) mod catalog;
 pub(crate) mod diagnostic;
@@ -10,6 +9,9 @@ pub(crate) mod handover;
 pub(crate) mod inbox;
 pub(crate) mod journal;
 pub(crate) mod key;
+pub(crate) mod observed;
+pub(crate) mod parts;
+mod persona_file;
 pub(crate) mod places;
 pub(crate) mod request;
 pub(crate) mod run;

@@ -95,9 +95,8 @@ impl Loop {
                 None => Child::new(id, spec),
                 Some(memory) => {
                     let dir = world.run.child(&id).attempt(memory.attempt);
-                    let report = attempt::read_brief(&dir)
-                        .ok()
-                        .and_then(|brief| observed::report(&dir, &brief.nonce).it());
+                    let report =
+                        attempt::read_brief(&dir).ok().and_then(|brief| observed::report(&dir, &brief.nonce).it());
                     Child::restored(id, spec, memory, report)
                 }
             })
@@ -197,11 +196,7 @@ impl Loop {
     }
 
     /// Takes a message and all that wait behind it, so that one turn has one fdatasync.
-    fn take(
-        &mut self,
-        first: Message,
-        messages: &mut mpsc::UnboundedReceiver<Message>,
-    ) -> Result<(), SupervisorError> {
+    fn take(&mut self, first: Message, messages: &mut mpsc::UnboundedReceiver<Message>) -> Result<(), SupervisorError> {
         let now = self.now();
         let mut effects = self.digest(first, now);
         while let Ok(message) = messages.try_recv() {

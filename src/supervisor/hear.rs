@@ -113,10 +113,9 @@ fn meaning(to: &str, ask: Asked, children: &[ChildId]) -> Vec<Event> {
         }
         (Asked::Retry, Some(child)) => vec![Event::Child { child: child.clone(), event: ChildEvent::Retry }],
         // Without a child: every one that did not end well.
-        (Asked::Retry, None) => children
-            .iter()
-            .map(|child| Event::Child { child: child.clone(), event: ChildEvent::Retry })
-            .collect(),
+        (Asked::Retry, None) => {
+            children.iter().map(|child| Event::Child { child: child.clone(), event: ChildEvent::Retry }).collect()
+        }
         (Asked::Steer | Asked::FollowUp | Asked::Answer | Asked::WrapUp, _) => vec![],
     }
 }

@@ -87,10 +87,5 @@ pub(super) fn await_end(child: ChildId, attempt: u32, identity: Identity, to: Se
 
 /// The identity in a claim, if it is of this machine.
 pub(super) fn claimed(claim: &Claim) -> Identity {
-    Identity {
-        pid: claim.pid,
-        start_time: claim.start_time,
-        boot_id: claim.boot_id.clone(),
-        host: claim.host.clone(),
-    }
+    Identity { pid: claim.pid, start_time: claim.start_time, boot_id: claim.boot_id.clone(), host: claim.host.clone() }
 }

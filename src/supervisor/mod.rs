@@ -82,10 +82,23 @@ pub(crate) enum Call {
 #[derive(Debug)]
 enum Message {
     Event(Event),
-    Opened { child: ChildId, epoch: u64, attempt: u32, opened: Opened },
-    Nonce { child: ChildId, attempt: u32, nonce: String },
+    Opened {
+        child: ChildId,
+        epoch: u64,
+        attempt: u32,
+        opened: Opened,
+    },
+    Nonce {
+        child: ChildId,
+        attempt: u32,
+        nonce: String,
+    },
     /// The process of an attempt has ended.
-    ProcessGone { child: ChildId, attempt: u32, exit: Option<crate::machine::Exit> },
+    ProcessGone {
+        child: ChildId,
+        attempt: u32,
+        exit: Option<crate::machine::Exit>,
+    },
     CallerGone,
 }
 

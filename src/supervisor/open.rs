@@ -84,11 +84,8 @@ async fn try_open(world: &World, opening: Opening, watch: Option<Watch>, to: &Se
         let _ = watch.add(dir.path());
     }
     if let Places::Terminal(terminal) = &world.places {
-        let window = NewWindow {
-            name: child.to_string(),
-            argv: argv(world, &dir),
-            output: dir.path().join("printed.txt"),
-        };
+        let window =
+            NewWindow { name: child.to_string(), argv: argv(world, &dir), output: dir.path().join("printed.txt") };
         let opened = terminal.open(window).await?;
         let _ = to.send(Message::Opened { child, epoch: opening.epoch, attempt, opened });
     }

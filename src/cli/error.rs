@@ -1,0 +1,167 @@
+//! Errors at the edge: what happened, why, what helps, and the exit code.
+
+use super::exit;
+use crate::files::FileError;
+use crate::machine::prompts::PromptError;
+use crate::provider::ProviderError;
+use crate::store::attempt::AttemptError;
+use crate::store::catalog::CatalogError;
+use crate::store::handover::HandoverError;
+use crate::store::key::KeyError;
+use crate::store::request::SendError;
+use crate::store::run::RunError;
+use crate::store::settings::SettingsError;
+use crate::supervisor::SupervisorError;
+use crate::terminal::TerminalError;
+use crate::workspace::WorkspaceError;
+
+/// An error as a person sees it.
+#[derive(Debug)]
+pub(super) struct CliError {
+    pub(super) code: u8,
+    pub(super) message: String,
+    pub(super) causes: Vec<String>,
+    /// The command that helps.
+    pub(super) hint: Option<String>,
+}
+
+impl CliError {
+    pub(super) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), causes: Vec::new(), hint: None }
+    }
+
+    pub(super) fn usage(message: impl Into<String>) -> Self {
+        Self::new(exit::USAGE, message)
+    }
+
+    pub(super) fn missing(message: impl Into<String>) -> Self {
+        Self::new(exit::MISSING, message)
+    }
+
+    #[must_use]
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    fn from_error(code: u8, error: &dyn std::error::Error) -> Self {
+        let mut wrapped = Self::new(code, error.to_string());
+        let mut cause = error.source();
+        while let Some(source) = cause {
+            let text = source.to_string();
+            if !wrapped.message.contains(&text) {
+                wrapped.causes.push(text);
+            }
+            cause = source.source();
+        }
+        wrapped
+    }
+
+    /// The lines on stderr.
+    pub(super) fn render(&self) -> String {
+        let mut lines = format!("error: {}", self.message);
+        for cause in &self.causes {
+            lines.push_str("\n  cause: ");
+            lines.push_str(cause);
+        }
+        if let Some(hint) = &self.hint {
+            lines.push_str("\n\nhint: ");
+            lines.push_str(hint);
+        }
+        crate::text::without_controls(&lines)
+    }
+}
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> Self {
+        let (code, hint) = match &error {
+            RunError::Unknown { .. } | RunError::Ambiguous { .. } | RunError::NoneYet => {
+                (exit::USAGE, Some("decode ps --all"))
+            }
+            RunError::Locked => (exit::FAILED, Some("decode ps")),
+            RunError::Foreign { .. } | RunError::NotADirectory { .. } | RunError::Make { .. } => {
+                (exit::MISSING, Some("set DECODE_STATE to a directory of your own"))
+            }
+            RunError::File(_) | RunError::Header { .. } | RunError::Newer { .. } => (exit::MISSING, Some("decode doctor")),
+        };
+        let wrapped = Self::from_error(code, &error);
+        match hint {
+            Some(hint) => wrapped.hint(hint),
+            None => wrapped,
+        }
+    }
+}
+
+impl From<TerminalError> for CliError {
+    fn from(error: TerminalError) -> Self {
+        let wrapped = Self::from_error(exit::MISSING, &error);
+        match error {
+            TerminalError::NoTmux => wrapped.hint("install tmux, or run without windows: --terminal bare"),
+            TerminalError::Refused { .. }
+            | TerminalError::ServerGone
+            | TerminalError::Start { .. }
+            | TerminalError::Full { .. } => wrapped.hint("--terminal bare runs without windows"),
+        }
+    }
+}
+
+impl From<SendError> for CliError {
+    fn from(error: SendError) -> Self {
+        let code = match &error {
+            SendError::Closed => exit::FAILED,
+            SendError::TooLarge { .. } => exit::USAGE,
+            SendError::Write { .. } => exit::MISSING,
+        };
+        Self::from_error(code, &error)
+    }
+}
+
+impl From<CatalogError> for CliError {
+    fn from(error: CatalogError) -> Self {
+        Self::from_error(exit::USAGE, &error).hint("decode agents")
+    }
+}
+
+impl From<PromptError> for CliError {
+    fn from(error: PromptError) -> Self {
+        Self::from_error(exit::USAGE, &error)
+    }
+}
+
+macro_rules! with_code {
+    ($($error:ty => $code:expr),+ $(,)?) => {
+        $(impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                Self::from_error($code, &error)
+            }
+        })+
+    };
+}
+
+with_code! {
+    SupervisorError => exit::MISSING,
+    AttemptError => exit::MISSING,
+    HandoverError => exit::MISSING,
+    KeyError => exit::MISSING,
+    FileError => exit::MISSING,
+    SettingsError => exit::USAGE,
+    WorkspaceError => exit::MISSING,
+    ProviderError => exit::MISSING,
+    std::io::Error => exit::MISSING,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_its_cause_and_the_way_out() {
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = CliError::from(RunError::Make { path: "/x".into(), source });
+        assert_eq!(
+            error.render(),
+            "error: failed to make `/x`\n  cause: permission denied\n\nhint: set DECODE_STATE to a directory of your own"
+        );
+        assert_eq!(error.code, 6);
+    }
+}
