@@ -3,9 +3,11 @@
 //! This file holds the names of everything under the state root and nothing else; no other place builds such a path.
 
 pub(crate) mod catalog;
+pub(crate) mod context;
 pub(crate) mod diagnostic;
 mod persona_file;
 pub(crate) mod places;
+pub(crate) mod settings;
 
 use std::path::{Path, PathBuf};
 
