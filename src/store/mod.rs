@@ -4,6 +4,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod catalog;
+pub(crate) mod context;
 pub(crate) mod diagnostic;
 pub(crate) mod handover;
 pub(crate) mod inbox;
@@ -16,6 +17,7 @@ pub(crate) mod places;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod session;
+pub(crate) mod settings;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,257 @@
+//! What a repository tells its agents: AGENTS.md, or CLAUDE.md where there is none, from the root down.
+//!
+//! The root's comes first and the nearest last, because the nearest counts most; when there is too much, the nearest is
+//! kept longest. Deliberately absent: memory and skills, and any file outside of the repository.
+
+use std::path::{Path, PathBuf};
+
+use crate::files;
+use crate::text;
+
+/// All instructions together, headings and notes included. Past this they cost more than they help.
+pub(crate) const LIMIT: usize = 32 * 1024;
+
+/// A single file larger than this is not read at all.
+const FILE_LIMIT: u64 = 1024 * 1024;
+
+/// Stands where something was left out; its room is kept from the start.
+const OMITTED: &str = "[More instruction files were left out: together they are too long.]\n";
+
+/// The instructions for an agent, and where they are from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Context {
+    /// Empty when there are none.
+    pub(crate) text: String,
+    /// The files in `text`, in its order.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// Gathers the instructions that hold in `cwd`: from the root of its repository down, or those of `cwd` alone outside of
+/// any.
+pub(crate) fn gather(cwd: &Path) -> Context {
+    let Ok(cwd) = cwd.canonicalize() else { return Context::default() };
+    gather_from(&root_of(&cwd), &cwd)
+}
+
+/// The same with a given top. `cwd` lies in it.
+pub(crate) fn gather_from(top: &Path, cwd: &Path) -> Context {
+    let Ok(top) = top.canonicalize() else { return Context::default() };
+    let Ok(cwd) = cwd.canonicalize() else { return Context::default() };
+    let mut directories: Vec<&Path> = cwd.ancestors().take_while(|directory| directory.starts_with(&top)).collect();
+    directories.reverse();
+    let mut found: Vec<Instructions> = Vec::new();
+    for directory in directories {
+        if let Some(instructions) = Instructions::of(directory, &top, &found) {
+            found.push(instructions);
+        }
+    }
+    fit(&found)
+}
+
+/// The directory above (or at) `cwd` that holds `.git`: a directory, or a file in a worktree.
+fn root_of(cwd: &Path) -> PathBuf {
+    let root = cwd.ancestors().find(|directory| directory.join(".git").exists());
+    root.unwrap_or(cwd).to_owned()
+}
+
+/// One file with its imports resolved.
+struct Instructions {
+    path: PathBuf,
+    /// As the heading shows it, relative to the top.
+    shown: String,
+    text: String,
+    /// Files that came in through imports.
+    imported: Vec<PathBuf>,
+}
+
+impl Instructions {
+    /// AGENTS.md of a directory, else its CLAUDE.md; `None` if there is neither, or nothing in it.
+    fn of(directory: &Path, top: &Path, before: &[Self]) -> Option<Self> {
+        let agents = directory.join("AGENTS.md");
+        let (path, text, imported) = match read_beneath(&agents, top) {
+            Some(text) => (agents, text, Vec::new()),
+            None => {
+                let claude = directory.join("CLAUDE.md");
+                let text = read_beneath(&claude, top)?;
+                let known: Vec<&Path> = before.iter().map(|instructions| instructions.path.as_path()).collect();
+                let (text, imported) = resolve_imports(&text, directory, top, &known);
+                (claude, text, imported)
+            }
+        };
+        let shown = path.strip_prefix(top).unwrap_or(&path).display().to_string();
+        let text = text::without_controls(&text).trim().to_owned();
+        (!text.is_empty()).then_some(Self { path, shown, text, imported })
+    }
+
+    fn heading(&self) -> String {
+        format!("## {}\n\n", self.shown)
+    }
+
+    /// The section in at most `room` bytes, cut on a line with a note; `None` if not even a line has room.
+    fn section(&self, room: usize) -> Option<String> {
+        let heading = self.heading();
+        let whole = heading.len() + self.text.len() + 2;
+        if whole <= room {
+            return Some(format!("{heading}{}\n\n", self.text));
+        }
+        let note = format!("\n[Cut here: {} has {} bytes. Read the rest there.]\n\n", self.shown, self.text.len());
+        let room = room.checked_sub(heading.len() + note.len())?;
+        let kept = text::prefix(&self.text, room);
+        let kept = &kept[..kept.rfind('\n')?];
+        Some(format!("{heading}{kept}{note}"))
+    }
+}
+
+/// Gives room to the nearest first, then puts the sections in order.
+fn fit(found: &[Instructions]) -> Context {
+    let mut room = LIMIT - OMITTED.len();
+    let mut sections = Vec::new();
+    let mut files = Vec::new();
+    for instructions in found.iter().rev() {
+        let Some(section) = instructions.section(room) else { break };
+        room -= section.len();
+        sections.push(section);
+        files.extend(instructions.imported.iter().rev().cloned());
+        files.push(instructions.path.clone());
+    }
+    let mut text = String::new();
+    if sections.len() < found.len() {
+        text.push_str(OMITTED);
+    }
+    text.extend(sections.into_iter().rev());
+    files.reverse();
+    Context { text, files }
+}
+
+/// Replaces lines that are `@path` and nothing else by that file, one level deep. A file that is in the context anyway is
+/// not repeated; what is not there, or lies outside of the repository, stays as it is written.
+fn resolve_imports(text: &str, directory: &Path, top: &Path, known: &[&Path]) -> (String, Vec<PathBuf>) {
+    let mut resolved = String::with_capacity(text.len());
+    let mut imported: Vec<PathBuf> = Vec::new();
+    let mut in_code = false;
+    for line in text.split_inclusive('\n') {
+        in_code ^= line.trim_start().starts_with("```");
+        let import = line.trim().strip_prefix('@').filter(|path| !in_code && !path.contains(char::is_whitespace));
+        let Some(path) = import.and_then(|path| directory.join(path).canonicalize().ok()) else {
+            resolved.push_str(line);
+            continue;
+        };
+        if known.contains(&path.as_path()) || imported.contains(&path) {
+            continue;
+        }
+        match read_beneath(&path, top) {
+            Some(content) => {
+                resolved.push_str(content.trim_end());
+                resolved.push('\n');
+                imported.push(path);
+            }
+            None => resolved.push_str(line),
+        }
+    }
+    (resolved, imported)
+}
+
+/// A text file that really lies beneath `top`: a repository must not send the user's own files to a model by a link.
+fn read_beneath(path: &Path, top: &Path) -> Option<String> {
+    let real = path.canonicalize().ok()?;
+    if !real.starts_with(top) || !real.is_file() {
+        return None;
+    }
+    files::read(&real, FILE_LIMIT).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Repository {
+        root: tempfile::TempDir,
+    }
+
+    impl Repository {
+        fn with(files: &[(&str, &str)]) -> Self {
+            let root = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(root.path().join("top/.git")).unwrap();
+            std::fs::create_dir_all(root.path().join("top/a/b")).unwrap();
+            for (path, text) in files {
+                std::fs::write(root.path().join("top").join(path), text).unwrap();
+            }
+            Self { root }
+        }
+
+        fn gather(&self, cwd: &str) -> Context {
+            gather(&self.root.path().join("top").join(cwd))
+        }
+    }
+
+    #[test]
+    fn the_root_comes_first_and_the_nearest_last() {
+        let repository = Repository::with(&[("AGENTS.md", "at the top\n"), ("a/b/AGENTS.md", "deep\n")]);
+        let context = repository.gather("a/b");
+        assert_eq!(context.text, "## AGENTS.md\n\nat the top\n\n## a/b/AGENTS.md\n\ndeep\n\n");
+        assert_eq!(context.files.len(), 2);
+        assert!(context.files[1].ends_with("a/b/AGENTS.md"));
+        assert_eq!(repository.gather("a").text, "## AGENTS.md\n\nat the top\n\n");
+    }
+
+    #[test]
+    fn nothing_above_the_repository_is_read() {
+        let repository = Repository::with(&[]);
+        std::fs::write(repository.root.path().join("AGENTS.md"), "above").unwrap();
+        assert_eq!(repository.gather("a/b"), Context::default());
+        std::fs::remove_dir(repository.root.path().join("top/.git")).unwrap();
+        std::fs::write(repository.root.path().join("top/a/AGENTS.md"), "not cwd").unwrap();
+        assert_eq!(repository.gather("a/b"), Context::default());
+        assert_eq!(repository.gather("a").text, "## a/AGENTS.md\n\nnot cwd\n\n".replace("a/", ""));
+    }
+
+    #[test]
+    fn claude_md_counts_only_where_no_agents_md_lies_beside_it() {
+        let repository =
+            Repository::with(&[("AGENTS.md", "ours"), ("CLAUDE.md", "theirs"), ("a/CLAUDE.md", "theirs in a")]);
+        let text = repository.gather("a").text;
+        assert_eq!(text, "## AGENTS.md\n\nours\n\n## a/CLAUDE.md\n\ntheirs in a\n\n");
+    }
+
+    #[test]
+    fn an_import_is_resolved_one_level_and_never_twice() {
+        let repository = Repository::with(&[
+            ("AGENTS.md", "ours"),
+            ("a/rules.md", "a rule\n@more.md\n"),
+            ("a/more.md", "not read"),
+            (
+                "a/CLAUDE.md",
+                "@../AGENTS.md\n@rules.md\n@rules.md\n@missing.md\nmail@host.example\n```\n@more.md\n```\n",
+            ),
+        ]);
+        let context = repository.gather("a");
+        let own = context.text.split("## a/CLAUDE.md\n\n").nth(1).unwrap();
+        assert_eq!(own, "a rule\n@more.md\n@missing.md\nmail@host.example\n```\n@more.md\n```\n\n");
+        assert_eq!(context.text.matches("ours").count(), 1);
+        assert_eq!(context.files.len(), 3);
+    }
+
+    #[test]
+    fn a_link_or_an_import_cannot_reach_outside_of_the_repository() {
+        let repository = Repository::with(&[("CLAUDE.md", "@../secret\n@/etc/hostname\n")]);
+        let secret = repository.root.path().join("secret");
+        std::fs::write(&secret, "private").unwrap();
+        std::os::unix::fs::symlink(&secret, repository.root.path().join("top/a/AGENTS.md")).unwrap();
+        assert_eq!(repository.gather("a").text, "## CLAUDE.md\n\n@../secret\n@/etc/hostname\n\n");
+    }
+
+    #[test]
+    fn too_much_is_cut_on_a_line_with_a_note_and_the_nearest_is_kept() {
+        let long = "0123456789 line of the root\n".repeat(2000);
+        let repository = Repository::with(&[("AGENTS.md", &long), ("a/AGENTS.md", "the nearest rule")]);
+        let text = repository.gather("a").text;
+        assert!(text.len() <= LIMIT && text.len() > LIMIT - 200, "{}", text.len());
+        assert!(text.ends_with("## a/AGENTS.md\n\nthe nearest rule\n\n"));
+        assert!(text.contains("line of the root\n[Cut here: AGENTS.md has 55999 bytes."));
+
+        let repository = Repository::with(&[("AGENTS.md", "root"), ("a/AGENTS.md", &"x\n".repeat(LIMIT))]);
+        let context = repository.gather("a");
+        assert!(context.text.starts_with(OMITTED) && context.text.len() <= LIMIT);
+        assert_eq!(context.files.len(), 1);
+    }
+}
