@@ -3,3 +3,4 @@
 pub(crate) mod fold;
 pub(crate) mod gate;
 pub(crate) mod prompts;
+pub(crate) mod snapshot;
