@@ -23,7 +23,6 @@
 //! inert, so that no report can pose as another section, as a note, or as the end of the fold.
 //! Deliberately absent: reading of files, and any judgement of the reports.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::prompts::cut_label;
@@ -94,6 +93,8 @@ pub(crate) enum SectionState {
 }
 
 impl SectionState {
+    const WORDS: [&'static str; 5] = ["done", "failed", "cancelled", "skipped", "unfinished"];
+
     const fn word(&self) -> &'static str {
         match self {
             Self::Done { .. } => "done",
@@ -111,18 +112,12 @@ impl std::fmt::Display for SectionState {
         match self {
             Self::Done { outcome: Outcome::Done } => Ok(()),
             Self::Done { outcome: Outcome::Limit } => f.write_str(", a limit was reached: the report may be partial"),
-            Self::Done { outcome: outcome @ (Outcome::Failed | Outcome::Cancelled) } => {
-                write!(f, ", outcome {outcome}")
-            }
-            Self::Failed { reason: detail } | Self::Skipped { reason: detail } | Self::Unfinished { doing: detail }
-                if detail.trim().is_empty() =>
-            {
-                Ok(())
-            }
-            Self::Failed { reason: detail } | Self::Skipped { reason: detail } | Self::Unfinished { doing: detail } => {
-                write!(f, ": {}", inert_line(detail))
-            }
+            Self::Done { outcome: Outcome::Failed | Outcome::Cancelled } => f.write_str(", but not in its own words"),
             Self::Cancelled { by } => write!(f, " by {}", inert_line(by)),
+            Self::Failed { reason: detail } | Self::Skipped { reason: detail } | Self::Unfinished { doing: detail } => {
+                let separator = if detail.trim().is_empty() { "" } else { ": " };
+                write!(f, "{separator}{}", inert_line(detail))
+            }
         }
     }
 }
@@ -217,20 +212,14 @@ fn header(goal: &str, sections: &[Section], names: &Names<'_>, bytes: usize, not
     header
 }
 
-/// The numbers of children in each state, in the fixed order of the states' words.
+/// The numbers of children in each state that any is in.
 fn by_state<'a>(sections: impl Iterator<Item = &'a Section>) -> Vec<(&'static str, Vec<u32>)> {
-    let mut numbers: BTreeMap<(usize, &'static str), Vec<u32>> = BTreeMap::new();
+    let mut counts = SectionState::WORDS.map(|word| (word, Vec::new()));
     for section in sections {
-        let place = match section.state {
-            SectionState::Done { .. } => 0,
-            SectionState::Failed { .. } => 1,
-            SectionState::Cancelled { .. } => 2,
-            SectionState::Skipped { .. } => 3,
-            SectionState::Unfinished { .. } => 4,
-        };
-        numbers.entry((place, section.state.word())).or_default().push(section.id.number());
+        let word = section.state.word();
+        counts.iter_mut().filter(|(of, _)| *of == word).for_each(|(_, numbers)| numbers.push(section.id.number()));
     }
-    numbers.into_iter().map(|((_, word), numbers)| (word, numbers)).collect()
+    counts.into_iter().filter(|(_, numbers)| !numbers.is_empty()).collect()
 }
 
 /// Which sections are listed, in the order asked, and the line that counts the others.
@@ -359,7 +348,7 @@ fn inert_line(text: &str) -> String {
 }
 
 /// Puts a backslash before what would make a link, an image or HTML. `a[0]`, `x < y` and `C:\dir` stay as they are.
-fn inert(line: &str) -> String {
+pub(crate) fn inert(line: &str) -> String {
     let mut inert = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
@@ -874,7 +863,7 @@ out of memory
 
     #[test]
     fn a_cut_report_says_what_is_missing_and_where_it_is() {
-        let report: String = (0..2_000).map(|number| format!("line {number}\n")).collect();
+        let report = (0..2_000).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
         let fold = fold("", &[done(1, &report)], 4_000, &[]);
         let (outside, inside) = read_back(&fold);
         let last: usize = inside[0].lines().last().unwrap().strip_prefix("line ").unwrap().parse().unwrap();
@@ -972,7 +961,7 @@ out of memory
 
     #[test]
     fn the_last_lines_of_a_log_are_kept_not_the_first() {
-        let log: String = (0..100).map(|number| format!("step {number}\n")).collect();
+        let log = (0..100).map(|number| format!("step {number}\n")).collect::<Vec<_>>().concat();
         let mut section = done(1, "").with_state(SectionState::Failed { reason: "silence".into() });
         section.log_tail = Some(log);
         let fold = fold("", &[section], 16_000, &[]);
