@@ -1,0 +1,368 @@
+//! From flags, personas and settings to what a run is made of. Every door ends here: one way to make a child.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::error::CliError;
+use super::flags::{Common, Limits, OnExitFlag, TerminalFlag};
+use super::{exit, wire};
+use crate::machine::model_choice::{self, Candidate, ChoiceError, KNOWN, OFFLINE, Wishes};
+use crate::machine::prompts::Prompt;
+use crate::model::budget::Budget;
+use crate::model::child::{Ask, ChildSpec, Evidence, Harness};
+use crate::model::id::{RUN_LENGTH, RunId};
+use crate::model::persona::{Mode, Persona};
+use crate::model::run::{OnExit, Place, RunSpec};
+use crate::model::tool_name::ToolName;
+use crate::store::handover::{Access, Handover};
+use crate::store::run::NewRun;
+use crate::store::settings::Settings;
+use crate::workspace;
+
+/// What a run starts from.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) new: NewRun,
+    pub(super) handover: Handover,
+    /// One line: what is started.
+    pub(super) start_line: String,
+    /// What a person should know before it starts.
+    pub(super) notes: Vec<String>,
+}
+
+/// What differs between the verbs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Door<'a> {
+    pub(super) default_agent: &'a str,
+    pub(super) place: Place,
+    pub(super) session: Option<&'a str>,
+    pub(super) resume: Option<&'a Path>,
+    pub(super) append_system_prompt: Option<&'a str>,
+    pub(super) schema: Option<&'a serde_json::Value>,
+}
+
+/// The place that flags ask for.
+pub(super) fn place(common: &Common) -> Place {
+    match common.terminal {
+        TerminalFlag::Tmux => Place::Window,
+        TerminalFlag::Bare => Place::Bare,
+    }
+}
+
+/// Turns prompts into a run. Nothing is written and nothing spent yet.
+pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>) -> Result<Asked, CliError> {
+    refuse_what_is_not_built(common)?;
+    let depth = wire::depth();
+    if depth >= 1 && door.place != Place::Here {
+        return Err(CliError::usage("a child may not start children of its own (depth 1)")
+            .hint("do the work in this session, or ask for it in your report"));
+    }
+    let project = wire::project(common.cwd.as_deref())?;
+    let settings = wire::settings(&project)?;
+    let mut notes: Vec<String> = Vec::new();
+    if let Some(path) = &settings.left_out {
+        notes.push(format!("{} is not used: this project is not trusted", path.display()));
+    }
+    let candidates = candidates(&settings);
+    let mut children = Vec::new();
+    for prompt in &prompts {
+        let child = Builder { common, door, settings: &settings, project: &project, candidates: &candidates };
+        children.push(child.build(prompt, &mut notes).await?);
+    }
+    let handover = Handover {
+        environment: wire::environment(),
+        access: access(&children, &settings)?,
+        pace_ms: wire::secret("DECODE_OFFLINE_PACE_MS")
+            .and_then(|text| text.parse().ok())
+            .or(settings.offline_pace_ms)
+            .unwrap_or(0),
+    };
+    let free = children.iter().all(|child| is_free(&child.model));
+    let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
+    // Tokens bind where the cost is not known; where it is, dollars do.
+    let usual = if free { Budget { tokens: None, ..usual } } else { usual };
+    let limits = common.budget.map_or(usual, |flag| flag.over(usual));
+    if children.len() > 8 && !free && !common.yes {
+        return Err(CliError::new(
+            exit::APPROVAL,
+            format!("{} children with a model that costs need your word", children.len()),
+        )
+        .hint(format!("add --yes to spend at most {limits}")));
+    }
+    let spec = RunSpec {
+        run: RunId::from_random([0; RUN_LENGTH]),
+        goal: goal(&prompts),
+        project: text(&project),
+        created: wire::clock().wall,
+        place: door.place,
+        width: common.width.or(settings.width).unwrap_or(RunSpec::WIDTH),
+        limits,
+        on_exit: match common.on_exit {
+            Some(OnExitFlag::Stop) => OnExit::Stop,
+            Some(OnExitFlag::Detach) => OnExit::Detach,
+            None if wire::in_ci() && !common.detach => OnExit::Stop,
+            None => OnExit::Detach,
+        },
+        fold_bytes: RunSpec::FOLD_BYTES,
+        parent: wire::secret("DECODE_PARENT").filter(|_| depth > 0),
+        depth,
+    };
+    let start_line = start_line(&children, &handover, limits);
+    notes.dedup();
+    Ok(Asked { new: NewRun { spec, children }, handover, start_line, notes })
+}
+
+fn refuse_what_is_not_built(common: &Common) -> Result<(), CliError> {
+    if common.harness != "decode" {
+        return Err(CliError::usage(format!("the harness `{}` is not built yet", common.harness))
+            .hint("leave --harness out: decode runs the loop itself"));
+    }
+    Ok(())
+}
+
+fn goal(prompts: &[Prompt]) -> String {
+    match prompts {
+        [one] => one.label(),
+        [first, rest @ ..] => format!("{} (and {} more)", first.label(), rest.len()),
+        [] => String::new(),
+    }
+}
+
+/// Makes one child.
+struct Builder<'a> {
+    common: &'a Common,
+    door: Door<'a>,
+    settings: &'a Settings,
+    project: &'a Path,
+    candidates: &'a [Candidate],
+}
+
+impl Builder<'_> {
+    async fn build(&self, prompt: &Prompt, notes: &mut Vec<String>) -> Result<ChildSpec, CliError> {
+        if let Some(harness) = prompt.harness.as_deref().filter(|harness| *harness != "decode") {
+            return Err(CliError::usage(format!("the harness `{harness}` is not built yet")));
+        }
+        let cwd = match &prompt.cwd {
+            Some(cwd) => wire::project(Some(&self.project.join(cwd)))?,
+            None => self.project.to_owned(),
+        };
+        let catalog = wire::catalog(&cwd);
+        notes.extend(catalog.diagnostics.iter().map(ToString::to_string));
+        let name = prompt.agent.as_deref().or(self.common.agent.as_deref()).unwrap_or(self.door.default_agent);
+        let entry = catalog.get(name)?;
+        let mut persona = self.adjusted(&entry.persona);
+        let model = self.model(prompt, &persona)?;
+        if model == OFFLINE {
+            // A search has no use for tools that change anything, and needs no workspace.
+            persona.tools.retain(|tool| matches!(tool, ToolName::Read | ToolName::Glob | ToolName::Grep));
+        }
+        let asked = prompt.workspace.as_deref().unwrap_or(&self.common.workspace);
+        let asked = (asked != "auto").then_some(asked);
+        let choice = workspace::choose(asked, persona.only_reads(), &cwd).await?;
+        if choice.recipe == "shared" && !persona.only_reads() {
+            persona.tools.retain(|tool| tool.only_reads());
+        }
+        notes.extend(choice.note);
+        self.refuse_what_would_ask(&persona)?;
+        let mut system = entry.prompt.clone();
+        if let Some(more) = self.door.append_system_prompt {
+            system.push_str("\n\n");
+            system.push_str(more);
+        }
+        let usual = self.settings.child_budget.map_or(Budget::CHILD, |budget| budget.or(Budget::CHILD));
+        let evidence = if persona.only_reads() && self.door.schema.is_none() {
+            Evidence::Required
+        } else {
+            Evidence::NotRequired
+        };
+        Ok(ChildSpec {
+            label: prompt.label(),
+            prompt: prompt.prompt.clone(),
+            persona,
+            system,
+            model,
+            harness: Harness::Decode,
+            workspace: choice.recipe,
+            cwd: text(&cwd),
+            budget: prompt.budget.map(Limits::Some).or(self.common.child_budget).map_or(usual, |flag| flag.over(usual)),
+            retries: self.common.retries,
+            evidence,
+            needs: Vec::new(),
+            ask: if self.common.ask { Ask::Always } else { Ask::IfSomebodyIsThere },
+            resume: self.door.resume.map(text),
+            session: self.door.session.map(str::to_owned),
+            schema: self.door.schema.cloned(),
+        })
+    }
+
+    /// The persona with the flags and the user's rules on top.
+    fn adjusted(&self, persona: &Persona) -> Persona {
+        let mut persona = persona.clone();
+        persona.mode = self.common.permission_mode.unwrap_or(persona.mode);
+        persona.allow.extend(self.settings.allow.iter().chain(&self.common.allow).cloned());
+        persona.deny.extend(self.settings.deny.iter().chain(&self.common.deny).cloned());
+        persona
+    }
+
+    fn model(&self, prompt: &Prompt, persona: &Persona) -> Result<String, CliError> {
+        let tiers = [
+            ("cheap", self.settings.models.cheap.as_deref()),
+            ("default", self.settings.models.default.as_deref()),
+            ("strong", self.settings.models.strong.as_deref()),
+        ];
+        let wishes = Wishes {
+            flag: prompt.model.as_deref().or(self.common.model.as_deref()),
+            persona: persona.model.as_deref(),
+            only_reads: persona.only_reads(),
+            settings: self.settings.model.as_deref(),
+            settings_tiers: tiers.into_iter().filter_map(|(tier, model)| Some((tier, model?))).collect(),
+            candidates: self.candidates,
+        };
+        let model = model_choice::choose(&wishes).map_err(|error| match &error {
+            ChoiceError::Ambiguous { example, .. } => CliError::usage(error.to_string())
+                .hint(format!("write a line such as `{example}` to ~/.config/decode/settings.yaml, or give --model")),
+            ChoiceError::NotAModel { .. } => CliError::usage(error.to_string()),
+            ChoiceError::NoTier { tier } => CliError::usage(error.to_string())
+                .hint(format!("write `models: {{{tier}: provider/name}}` to ~/.config/decode/settings.yaml")),
+        })?;
+        // A child works elsewhere: a script is named from where it was asked.
+        match model.strip_prefix("script/") {
+            Some(file) => {
+                let path = std::path::absolute(file)?;
+                wire::provider(&format!("script/{}", text(&path)), &Handover::default())?;
+                Ok(format!("script/{}", text(&path)))
+            }
+            None if model.starts_with("offline/") && model != OFFLINE => {
+                Err(CliError::usage(format!("`{model}` is not a model; the one without a key is {OFFLINE}")))
+            }
+            None => Ok(model),
+        }
+    }
+
+    /// A headless start that would have to ask for its first write is refused before it spends anything.
+    fn refuse_what_would_ask(&self, persona: &Persona) -> Result<(), CliError> {
+        let writes = persona.tools.iter().any(|tool| !tool.only_reads());
+        let covered = |tool: ToolName| persona.allow.iter().any(|rule| rule.tool == tool);
+        let asks = persona.mode == Mode::Default
+            && !covered(ToolName::Write)
+            && !covered(ToolName::Edit)
+            && !covered(ToolName::Bash);
+        if !writes || !asks || self.common.ask || wire::sandbox_holds() {
+            return Ok(());
+        }
+        Err(CliError::new(exit::APPROVAL, format!("`{}` would have to ask before its first write", persona.name))
+            .hint("add --permission-mode edit, or --ask and answer in its window; the sandbox is not in force here"))
+    }
+}
+
+/// Providers whose key, or whose address, the user has set.
+fn candidates(settings: &Settings) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    for (name, key, tiers) in KNOWN {
+        let key = key_name(settings, name).unwrap_or_else(|| (*key).to_owned());
+        if wire::secret(&key).is_some() {
+            let tiers: BTreeMap<&'static str, &'static str> = tiers.iter().copied().collect();
+            found.push(Candidate { provider: (*name).to_owned(), key_name: key, tiers });
+        }
+    }
+    found
+}
+
+fn key_name(settings: &Settings, provider: &str) -> Option<String> {
+    settings.providers.get(provider)?.key_env.as_ref().map(|name| name.as_str().to_owned())
+}
+
+/// How to reach each provider that some child speaks to.
+fn access(children: &[ChildSpec], settings: &Settings) -> Result<Vec<Access>, CliError> {
+    let providers: BTreeSet<&str> =
+        children.iter().filter_map(|child| child.model.split('/').next()).filter(|name| !is_local(name)).collect();
+    providers.into_iter().map(|provider| access_to(provider, settings)).collect()
+}
+
+fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
+    let named = settings.providers.get(provider);
+    let kind = match named.and_then(|named| named.kind) {
+        Some(kind) => format!("{kind:?}").to_lowercase(),
+        None if wire::kind(provider).is_some() => provider.to_owned(),
+        None if named.is_some() => "openai".to_owned(),
+        None => {
+            return Err(CliError::usage(format!("nothing is known of the provider `{provider}`"))
+                .hint(format!("write `providers: {{{provider}: {{base_url: URL}}}}` to ~/.config/decode/settings.yaml")));
+        }
+    };
+    let base_url = named
+        .and_then(|named| named.base_url.as_ref())
+        .map(|url| url.as_str().to_owned())
+        .or_else(|| wire::base_url_of(provider));
+    let known = KNOWN.iter().find(|known| known.0 == provider).map(|known| known.1.to_owned());
+    let key_name = key_name(settings, provider).or(known);
+    let key = key_name.as_deref().and_then(wire::secret);
+    if key.is_none() && base_url.is_none() && provider != "ollama" {
+        let name = key_name.unwrap_or_else(|| format!("{}_API_KEY", provider.to_uppercase()));
+        return Err(CliError::missing(format!("{name} is not set")).hint(format!("export {name}=…")));
+    }
+    Ok(Access { provider: provider.to_owned(), kind, base_url, key })
+}
+
+fn is_local(provider: &str) -> bool {
+    matches!(provider, "offline" | "script")
+}
+
+fn is_free(model: &str) -> bool {
+    model.split('/').next().is_some_and(is_local)
+}
+
+/// What is started, in one line.
+fn start_line(children: &[ChildSpec], handover: &Handover, limits: Budget) -> String {
+    let each = |of: fn(&ChildSpec) -> String| -> String {
+        let set: BTreeSet<String> = children.iter().map(of).collect();
+        set.into_iter().collect::<Vec<_>>().join(" + ")
+    };
+    let models: BTreeSet<String> = children.iter().map(|child| model_words(&child.model, handover)).collect();
+    let reads = children.iter().all(|child| child.persona.only_reads());
+    let mut words = vec![
+        crate::text::count(children.len(), "child", "children"),
+        each(|child| child.persona.name.clone()),
+        models.into_iter().collect::<Vec<_>>().join(" + "),
+        each(|child| child.workspace.clone()),
+    ];
+    words.push(if reads { "read only".to_owned() } else { wire::sandbox_words() });
+    words.push(if limits == Budget::NONE { "no limit".to_owned() } else { format!("at most {limits}") });
+    words.join(" · ")
+}
+
+fn model_words(model: &str, handover: &Handover) -> String {
+    if model == OFFLINE {
+        return format!("{model} (no model, search only)");
+    }
+    let provider = model.split('/').next().unwrap_or_default();
+    let keyed = handover.access.iter().any(|access| access.provider == provider && access.key.is_some());
+    match KNOWN.iter().find(|known| known.0 == provider).filter(|_| keyed) {
+        Some((_, key, _)) => format!("{model} ({key})"),
+        None => model.to_owned(),
+    }
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
+}
+
+/// Random bytes for a run's name.
+pub(super) fn random() -> [u8; RUN_LENGTH] {
+    let mut bytes = [0; RUN_LENGTH];
+    bytes.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..RUN_LENGTH]);
+    bytes
+}
+
+/// The session file of an earlier run that `--resume` or `--continue` names.
+pub(super) fn session_file(state: &crate::store::StateRoot, id: &str) -> Option<PathBuf> {
+    crate::store::run::list(state).into_iter().rev().find_map(|(run, _)| {
+        let directory = state.run(&run);
+        let (_, parts) = crate::store::parts::read(&directory).ok()?;
+        parts.into_iter().find_map(|part| {
+            let attempt = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
+            let path = directory.child(&part.id).attempt(attempt).session();
+            (part.session.as_deref() == Some(id) && path.is_file()).then_some(path)
+        })
+    })
+}

@@ -1,0 +1,290 @@
+//! Names the concrete adapters and puts them together; nothing else does.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::error::CliError;
+use super::exit;
+use crate::command::identity::Identity;
+use crate::model::brief::Claim;
+use crate::model::id::{RunId, Target};
+use crate::model::time::{Now, Timestamp};
+use crate::provider::Provider;
+use crate::provider::http::{Endpoint, Http, Kind};
+use crate::provider::offline::Explorer;
+use crate::provider::script::ScriptModel;
+use crate::store::catalog::Catalog;
+use crate::store::handover::{Access, Handover};
+use crate::store::key::Key;
+use crate::store::places::{Places, Trust};
+use crate::store::run;
+use crate::store::settings::Settings;
+use crate::store::{RunDir, StateRoot};
+use crate::supervisor::{self, Here, World};
+use crate::terminal::bare::Bare;
+use crate::terminal::server::{Server, SocketName};
+use crate::terminal::tmux::Tmux;
+use crate::tool::{self, Tool};
+
+/// Both clocks.
+pub(super) fn clock() -> Now {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let mono_ms = BEGAN.get_or_init(Instant::now).elapsed().as_millis() as u64;
+    // A clock before 1970 is a clock that is not set; the epoch is as good as any guess.
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
+    Now { mono_ms, wall: Timestamp::from_millis(wall) }
+}
+
+/// A runtime of one thread, made where something waits.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| CliError::new(exit::MISSING, format!("the runtime cannot start: {source}")))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn home() -> Option<PathBuf> {
+    variable("HOME").map(PathBuf::from)
+}
+
+/// The state directory, made if it is not there.
+pub(super) fn state_root() -> Result<StateRoot, CliError> {
+    let path = variable("DECODE_STATE")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_STATE_HOME").map(|path| Path::new(&path).join("decode")))
+        .or_else(|| home().map(|home| home.join(".local/state/decode")))
+        .ok_or_else(|| CliError::missing("there is no home directory").hint("set DECODE_STATE to a directory"))?;
+    let path = std::path::absolute(&path)?;
+    Ok(run::open_root(&path)?)
+}
+
+pub(super) fn key(state: &StateRoot) -> Result<Key, CliError> {
+    Ok(Key::load_or_create(&state.key())?)
+}
+
+/// The directory work is asked for, absolute and without links.
+pub(super) fn project(cwd: Option<&Path>) -> Result<PathBuf, CliError> {
+    let path = match cwd {
+        Some(path) => path.to_owned(),
+        None => std::env::current_dir()?,
+    };
+    let found = std::fs::canonicalize(&path)
+        .map_err(|error| CliError::usage(format!("`{}` is not a directory to work in: {error}", path.display())))?;
+    if !found.is_dir() {
+        return Err(CliError::usage(format!("`{}` is not a directory", path.display())));
+    }
+    if found.to_str().is_none() {
+        return Err(CliError::usage(format!("`{}` is not UTF-8", path.display()))
+            .hint("move the project to a path that is"));
+    }
+    Ok(found)
+}
+
+/// Where configuration lies for a project.
+pub(super) fn places(project: &Path) -> Places {
+    let user = variable("XDG_CONFIG_HOME")
+        .map(|path| Path::new(&path).join("decode"))
+        .or_else(|| home().map(|home| home.join(".config/decode")));
+    let holds_one = |path: &&Path| path.join(".decode").is_dir() || path.join(".git").exists();
+    let top = project.ancestors().find(holds_one).unwrap_or(project);
+    Places { user, project: Some(top.to_owned()), trust: Trust::NotYet }
+}
+
+pub(super) fn catalog(project: &Path) -> Catalog {
+    Catalog::load(&places(project))
+}
+
+pub(super) fn settings(project: &Path) -> Result<Settings, CliError> {
+    Ok(Settings::load(&places(project))?)
+}
+
+/// The caller's environment, as far as it is text.
+pub(super) fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+/// Where one-time files may lie that nobody else can read.
+pub(super) fn private_directory() -> Option<PathBuf> {
+    variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir())
+}
+
+/// How deep below another decode this one runs.
+pub(super) fn depth() -> u32 {
+    variable("DECODE_DEPTH").and_then(|depth| depth.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn in_ci() -> bool {
+    variable("CI").is_some()
+}
+
+/// The base URL a user's environment names for a provider.
+pub(super) fn base_url_of(provider: &str) -> Option<String> {
+    match provider {
+        "openai" => variable("OPENAI_BASE_URL"),
+        "anthropic" => variable("ANTHROPIC_BASE_URL"),
+        "ollama" => variable("OLLAMA_HOST"),
+        _ => None,
+    }
+}
+
+pub(super) fn secret(name: &str) -> Option<String> {
+    variable(name)
+}
+
+/// The model behind `provider/name`.
+pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provider>, CliError> {
+    let (provider, name) = model.split_once('/').unwrap_or((model, ""));
+    match provider {
+        "offline" => Ok(Arc::new(Explorer { pace: Duration::from_millis(handover.pace_ms) })),
+        "script" => match ScriptModel::open(Path::new(name)) {
+            Ok(script) => Ok(Arc::new(script)),
+            Err(error) => Err(CliError::missing(error.to_string())),
+        },
+        _ => {
+            let access = handover.access.iter().find(|access| access.provider == provider).ok_or_else(|| {
+                CliError::missing(format!("nothing is known of the provider `{provider}`"))
+                    .hint("name it under `providers` in ~/.config/decode/settings.yaml")
+            })?;
+            Ok(Arc::new(Http::new(endpoint(access)?)))
+        }
+    }
+}
+
+fn endpoint(access: &Access) -> Result<Endpoint, CliError> {
+    let kind = kind(&access.kind)
+        .ok_or_else(|| CliError::missing(format!("`{}` is not a dialect decode speaks", access.kind)))?;
+    Ok(Endpoint { base_url: access.base_url.clone(), key: access.key.clone(), ..Endpoint::new(kind) })
+}
+
+/// The dialect by its name.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    match name {
+        "anthropic" => Some(Kind::Anthropic),
+        "openai" => Some(Kind::OpenAi),
+        "gemini" => Some(Kind::Gemini),
+        "ollama" => Some(Kind::Ollama),
+        "openrouter" => Some(Kind::OpenRouter),
+        _ => None,
+    }
+}
+
+/// Every tool there is.
+pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
+    tool::all()
+}
+
+/// The tmux server of all runs.
+pub(super) fn tmux_server() -> Result<Server, CliError> {
+    let socket = match variable("DECODE_TMUX_SOCKET") {
+        Some(name) => SocketName::new(&name)?,
+        None => SocketName::default(),
+    };
+    Ok(Server::new(socket, std::env::vars_os()))
+}
+
+/// The user's own tmux configuration for this server.
+pub(super) fn tmux_configuration() -> PathBuf {
+    places(Path::new("/")).user.map_or_else(PathBuf::new, |user| user.join("tmux.conf"))
+}
+
+/// This binary, as every child is to run it.
+pub(super) fn executable() -> Result<PathBuf, CliError> {
+    let path = std::env::current_exe()?;
+    if path.exists() {
+        return Ok(path);
+    }
+    Err(CliError::missing(format!("`{}` was replaced while it ran", path.display())).hint("start decode again"))
+}
+
+/// What a supervisor of windows or detached processes is given.
+pub(super) fn world(
+    run: RunDir,
+    handover: Handover,
+    place: crate::model::run::Place,
+    caller: Option<i32>,
+) -> Result<World, CliError> {
+    let state = run.state().ok_or_else(|| CliError::usage("this is not a run's directory"))?;
+    let name = run.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (places, socket) = match place {
+        crate::model::run::Place::Window => {
+            let server = tmux_server()?;
+            let socket = server.socket().as_str().to_owned();
+            (supervisor::Places::Terminal(Arc::new(Tmux::new(server, &name)?)), Some(socket))
+        }
+        crate::model::run::Place::Bare | crate::model::run::Place::Here => {
+            let environment: Vec<(OsString, OsString)> = plain_environment();
+            (supervisor::Places::Terminal(Arc::new(Bare::new(environment, PathBuf::from("/")))), None)
+        }
+    };
+    let key = key(&state)?;
+    Ok(World {
+        state,
+        run,
+        executable: executable()?,
+        key,
+        handover,
+        private: private_directory(),
+        clock,
+        places,
+        socket,
+        caller,
+    })
+}
+
+/// The same for attempts that are tasks of this process.
+pub(super) fn world_here(run: RunDir, handover: Handover, here: Arc<dyn Here>) -> Result<World, CliError> {
+    let state = run.state().ok_or_else(|| CliError::usage("this is not a run's directory"))?;
+    let key = key(&state)?;
+    Ok(World {
+        state,
+        run,
+        executable: PathBuf::new(),
+        key,
+        handover,
+        private: None,
+        clock,
+        places: supervisor::Places::Here(here),
+        socket: None,
+        caller: None,
+    })
+}
+
+/// What a detached process needs of our environment; all else comes by handover.
+pub(super) fn plain_environment() -> Vec<(OsString, OsString)> {
+    const KEPT: [&str; 8] = ["PATH", "HOME", "LANG", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "TZ"];
+    std::env::vars_os()
+        .filter(|(name, _)| name.to_str().is_some_and(|name| KEPT.contains(&name) || name.starts_with("LC_")))
+        .collect()
+}
+
+/// Who this process is, for a claim.
+pub(super) fn claim() -> Claim {
+    let me = Identity::of_self();
+    Claim {
+        v: Claim::VERSION,
+        revoked: false,
+        at: clock().wall,
+        pid: me.pid,
+        start_time: me.start_time,
+        boot_id: me.boot_id,
+        host: me.host,
+        process_group: nix::unistd::getpgrp().as_raw(),
+        pane: variable("TMUX_PANE"),
+    }
+}
+
+/// The run and its directory that a person named.
+pub(super) fn find(target: &Target) -> Result<(StateRoot, RunId, RunDir), CliError> {
+    let state = state_root()?;
+    let run = run::resolve(&state, &target.run, &project(None)?)?;
+    let directory = state.run(&run);
+    Ok((state, run, directory))
+}
