@@ -112,7 +112,9 @@ impl std::fmt::Display for SectionState {
         match self {
             Self::Done { outcome: Outcome::Done } => Ok(()),
             Self::Done { outcome: Outcome::Limit } => f.write_str(", a limit was reached: the report may be partial"),
-            Self::Done { outcome: Outcome::Failed | Outcome::Cancelled } => f.write_str(", but not in its own words"),
+            Self::Done { outcome: Outcome::Failed | Outcome::Cancelled } => {
+                f.write_str(", though its report says otherwise")
+            }
             Self::Cancelled { by } => write!(f, " by {}", inert_line(by)),
             Self::Failed { reason: detail } | Self::Skipped { reason: detail } | Self::Unfinished { doing: detail } => {
                 let separator = if detail.trim().is_empty() { "" } else { ": " };
@@ -957,6 +959,7 @@ out of memory
             marked(text, &["a.rs:3".into(), "a.rs:3".into()]),
             "a.rs:3 [does not hold] b/a.rs:3 a.rs:35 a.rs:3-9 [does not hold], (a.rs:3 [does not hold])"
         );
+        assert_eq!(marked("-x)-x)".into(), &["-x)".into()]), "-x)- [does not hold]x)");
     }
 
     #[test]
