@@ -2,7 +2,7 @@
 //!
 //! `genai` sends the request and hands us each frame. It also reads them, but drops tool calls without an index, merges
 //! calls that share one, makes an array as long as the largest index, and loses the name of an event whose CR LF falls
-//! between two chunks (tests in `http.rs` hold all four). So the meaning is read here, and where an event's name is
+//! between two chunks (a test in `http.rs` shows it). So the meaning is read here, and where an event's name is
 //! needed it is taken from the data. Deliberately absent: transport, and errors of it.
 
 use std::collections::HashSet;

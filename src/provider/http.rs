@@ -547,6 +547,35 @@ mod tests {
         }
     }
 
+    /// Why `frames.rs` exists. When this fails, `genai` has been mended and the file may go.
+    #[tokio::test]
+    async fn genai_alone_loses_calls_and_events() {
+        async fn inputs(kind: Kind, step: Step) -> Option<Vec<Value>> {
+            let server = ModelServer::start(Script::steps(vec![step]));
+            let provider = Http::new(endpoint(kind, server.url()));
+            let chat = genai::chat::ChatRequest::from_user("go");
+            let options = ChatOptions::default().with_capture_tool_calls(true);
+            let target = provider.target("tiny").unwrap();
+            let sent = provider.client().unwrap().exec_chat_stream(target, chat, Some(&options)).await;
+            let mut events = sent.unwrap().stream;
+            while let Some(event) = events.next().await {
+                if let Ok(ChatStreamEvent::End(end)) = event {
+                    let calls = end.captured_into_tool_calls().unwrap_or_default();
+                    return Some(calls.into_iter().map(|call| call.fn_arguments).collect());
+                }
+            }
+            None
+        }
+        let calls = || Step::calls(two_calls());
+        assert_eq!(inputs(Kind::OpenAi, calls()).await.map(|calls| calls.len()), Some(2));
+        assert_eq!(inputs(Kind::OpenAi, calls().indexes(Indexes::Missing)).await, Some(vec![]));
+        let joined = inputs(Kind::OpenAi, calls().indexes(Indexes::AllZero)).await.unwrap();
+        assert!(joined.len() == 1 && joined[0].is_string());
+        assert_eq!(inputs(Kind::OpenAi, calls().indexes(Indexes::Odd)).await.map(|calls| calls.len()), Some(10));
+        assert_eq!(inputs(Kind::Anthropic, calls()).await.map(|calls| calls.len()), Some(2));
+        assert_eq!(inputs(Kind::Anthropic, calls().crlf().one_byte_chunks()).await, None);
+    }
+
     #[tokio::test]
     async fn three_calls_one_after_another_keep_their_own_arguments() {
         let calls = |n: usize| Call::new(&format!("c{n}"), "read", &json!({"path": format!("f{n}")}));
@@ -604,6 +633,24 @@ mod tests {
         torn.insert(3, bytes("data: {\"choices\":[{\"del      \n\n"));
         let got = answer(Kind::OpenAi, Step::raw(torn)).await;
         assert!(matches!(got.error(), ProviderError::Interrupted { .. }));
+    }
+
+    #[tokio::test]
+    async fn text_is_told_while_the_rest_is_still_to_come() {
+        for kind in BOTH {
+            // Without its name, `genai` does not know the Anthropic event and has nothing to tell.
+            let server = ModelServer::start(Script::function(move |_, _| {
+                let delta = match kind {
+                    Kind::Anthropic => json!({"type": "content_block_delta", "delta": {"text": "early"}}),
+                    _ => json!({"choices": [{"delta": {"content": "early"}}]}),
+                };
+                Step::raw(vec![format!("data: {delta}\n\n").into_bytes(), b"data: {}\n\n".to_vec()]).then_hang()
+            }));
+            let provider = Http::new(endpoint(kind, server.url()));
+            let mut events = provider.stream(request(vec![user("go")]));
+            let first = tokio::time::timeout(Duration::from_secs(20), events.next()).await;
+            assert_eq!(first, Ok(Some(Ok(ProviderEvent::Text("early".into())))), "{kind:?}");
+        }
     }
 
     #[tokio::test]

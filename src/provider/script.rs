@@ -72,7 +72,8 @@ enum Before {
 /// A line that makes a request fail.
 #[derive(Debug, Clone, Deserialize)]
 struct Fail {
-    fail: Kind,
+    #[serde(rename = "fail")]
+    kind: Kind,
     retry_after_s: Option<f64>,
     until: Option<Timestamp>,
     #[serde(default)]
@@ -149,7 +150,7 @@ impl Script {
             section.rest.before.push(Before::Wait(Duration::from_millis(millis)));
         } else if value.get("fail").is_some() {
             let how: Fail = read(value)?;
-            if how.fail == Kind::UsageLimit && how.until.is_none() {
+            if how.kind == Kind::UsageLimit && how.until.is_none() {
                 return Err("`usage_limit` needs `until`".into());
             }
             section.rest.before.push(Before::Fail { how, used: AtomicBool::new(false) });
@@ -207,7 +208,7 @@ impl Fail {
     fn happen(&self, request: &Request) -> Result<Vec<ProviderEvent>, ProviderError> {
         let detail = if self.detail.is_empty() { "as the script says".to_owned() } else { self.detail.clone() };
         let retry_after_s = self.retry_after_s;
-        Err(match self.fail {
+        Err(match self.kind {
             Kind::RateLimited => ProviderError::RateLimited { retry_after_s, detail },
             Kind::UsageLimit => {
                 let until = self.until.expect("a usage limit without an end is refused when it is read");

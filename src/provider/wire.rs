@@ -52,8 +52,7 @@ fn chat_messages(messages: &[Message]) -> Vec<ChatMessage> {
         match message {
             Message::User(user) => say(&mut chat, &user.text),
             Message::Assistant(answer) => {
-                let following = messages[at + 1..].iter().take_while(|next| !matches!(next, Message::Assistant(_)));
-                push_answer(&mut chat, answer, following, |id| {
+                push_answer(&mut chat, answer, &messages[at + 1..], |id| {
                     let id = if ids.contains(id) { format!("{id}-{at}") } else { id.to_owned() };
                     ids.insert(id.clone());
                     id
@@ -80,13 +79,14 @@ fn say(chat: &mut Vec<ChatMessage>, text: &str) {
     }
 }
 
-/// An answer and, right behind it, the results of its calls in one message.
-fn push_answer<'a>(
+/// An answer and, right behind it, the results of its calls in one message. They stand before the next answer.
+fn push_answer(
     chat: &mut Vec<ChatMessage>,
     answer: &AssistantMessage,
-    following: impl Iterator<Item = &'a Message> + Clone,
+    following: &[Message],
     mut sent_id: impl FnMut(&str) -> String,
 ) {
+    let before_next = || following.iter().take_while(|next| !matches!(next, Message::Assistant(_)));
     let mut parts = Vec::new();
     if !answer.text.trim().is_empty() {
         parts.push(ContentPart::Text(answer.text.clone()));
@@ -94,7 +94,7 @@ fn push_answer<'a>(
     let mut results = Vec::new();
     for call in &answer.calls {
         let call_id = sent_id(&call.id);
-        let result = following.clone().find_map(|message| match message {
+        let result = before_next().find_map(|message| match message {
             Message::Tool(result) if result.call == call.id => Some(result.output.clone()),
             Message::Tool(_) | Message::User(_) | Message::Assistant(_) => None,
         });

@@ -6,13 +6,19 @@
 #![allow(dead_code, reason = "each test binary that includes this file uses another part of it")]
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+
+// By path, because this file is itself included by path.
+#[path = "model_server/dialects.rs"]
+mod dialects;
+
+use dialects::{Dialect, event_bytes, events_of, fault_of};
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -116,10 +122,13 @@ enum Ending {
     WithoutLastEvent,
     /// The socket closes after so many events.
     CutAfter(usize),
+    /// After the last event the socket stays open and nothing comes.
+    Hang,
 }
 
 /// What one request is answered with.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own that a test may set")]
 pub(crate) struct Step {
     content: Content,
     ending: Ending,
@@ -208,6 +217,12 @@ impl Step {
 
     pub(crate) fn cut_after(mut self, events: usize) -> Self {
         self.ending = Ending::CutAfter(events);
+        self
+    }
+
+    /// After its events the answer neither ends nor goes on.
+    pub(crate) fn then_hang(mut self) -> Self {
+        self.ending = Ending::Hang;
         self
     }
 
@@ -538,18 +553,12 @@ fn refusal(message: &str) -> Step {
     Step::status(400).body(&body.to_string())
 }
 
-#[derive(Clone, Copy)]
-enum Dialect {
-    OpenAi,
-    Anthropic,
-}
-
 /// Writes the response; false when the connection must not be used again.
 fn respond(mut stream: &TcpStream, shared: &Shared, step: &Step, dialect: Dialect) -> io::Result<bool> {
     if let Content::Status { code, headers, body } = &step.content {
         let mut head = format!("HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len());
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            head = format!("{head}{name}: {value}\r\n");
         }
         stream.write_all(format!("{head}\r\n{body}").as_bytes())?;
         return Ok(true);
@@ -569,253 +578,14 @@ fn respond(mut stream: &TcpStream, shared: &Shared, step: &Step, dialect: Dialec
             stream.write_all(&[format!("{:x}\r\n", piece.len()).as_bytes(), piece, b"\r\n"].concat())?;
         }
     }
-    if matches!(step.ending, Ending::CutAfter(_)) {
-        return Ok(false);
+    match step.ending {
+        Ending::CutAfter(_) => return Ok(false),
+        Ending::Hang => {
+            shared.wait(None, |_| false);
+            return Ok(false);
+        }
+        Ending::Whole | Ending::WithoutLastEvent => {}
     }
     stream.write_all(b"0\r\n\r\n")?;
     Ok(true)
-}
-
-/// An event: its name, empty if it has none, and its data.
-type Event = (&'static str, String);
-
-fn event_bytes((name, data): &Event, crlf: bool) -> Vec<u8> {
-    let end = if crlf { "\r\n" } else { "\n" };
-    let name = if name.is_empty() { String::new() } else { format!("event: {name}{end}") };
-    format!("{name}data: {data}{end}{end}").into_bytes()
-}
-
-fn events_of(step: &Step, dialect: Dialect) -> Vec<Event> {
-    let Content::Answer { text, calls } = &step.content else { return Vec::new() };
-    let mut events = match dialect {
-        Dialect::OpenAi => openai_events(step, text, calls),
-        Dialect::Anthropic => anthropic_events(step, text, calls),
-    };
-    let Some((kind, message)) = &step.error else {
-        if step.ending == Ending::WithoutLastEvent {
-            events.pop();
-        }
-        return events;
-    };
-    // What ends an answer: `[DONE]`, usage and stop reason; `message_stop` and `message_delta`.
-    let ends = match dialect {
-        Dialect::OpenAi => 2 + usize::from(step.tokens.is_some()),
-        Dialect::Anthropic => 2,
-    };
-    events.truncate(events.len() - ends);
-    let error = json!({"type": kind, "message": message});
-    events.push(match dialect {
-        Dialect::OpenAi => ("", json!({"error": error}).to_string()),
-        Dialect::Anthropic => ("error", json!({"type": "error", "error": error}).to_string()),
-    });
-    events
-}
-
-/// Text in at most `number` pieces, cut between characters.
-fn pieces(text: &str, number: usize) -> Vec<String> {
-    let chars: Vec<char> = text.chars().collect();
-    let size = chars.len().div_ceil(number).max(1);
-    let pieces: Vec<String> = chars.chunks(size).map(|piece| piece.iter().collect()).collect();
-    if pieces.is_empty() { vec![String::new()] } else { pieces }
-}
-
-fn openai_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
-    let chunk = |delta: Value, finish: Value| {
-        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
-        ("", json!({"id": "chat", "object": "chat.completion.chunk", "choices": [choice]}).to_string())
-    };
-    let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
-    if !text.is_empty() {
-        events.extend(pieces(text, 3).into_iter().map(|piece| chunk(json!({"content": piece}), Value::Null)));
-    }
-    let fragments = calls.iter().enumerate().map(|(number, call)| openai_fragments(step, number, call));
-    let mut fragments: Vec<Vec<Value>> = fragments.collect();
-    if step.interleaved {
-        let longest = fragments.iter().map(Vec::len).max().unwrap_or(0);
-        let turns = (0..longest).map(|turn| fragments.iter().filter_map(|of| of.get(turn).cloned()).collect());
-        fragments = turns.collect();
-    }
-    for fragment in fragments.into_iter().flatten() {
-        events.push(chunk(json!({"tool_calls": [fragment]}), Value::Null));
-    }
-    let finish = match (step.length, calls.is_empty()) {
-        (true, _) => "length",
-        (false, true) => "stop",
-        (false, false) => "tool_calls",
-    };
-    events.push(chunk(json!({}), json!(finish)));
-    if let Some(tokens) = step.tokens {
-        let usage = json!({
-            "prompt_tokens": tokens.input,
-            "completion_tokens": tokens.output,
-            "total_tokens": tokens.input + tokens.output,
-            "prompt_tokens_details": {"cached_tokens": tokens.cached},
-        });
-        events.push(("", json!({"id": "chat", "choices": [], "usage": usage}).to_string()));
-    }
-    events.push(("", "[DONE]".into()));
-    events
-}
-
-fn openai_fragments(step: &Step, number: usize, call: &Call) -> Vec<Value> {
-    let parts = pieces(&call.arguments, step.fragments).into_iter().enumerate();
-    let fragments = parts.map(|(part, arguments)| {
-        let mut fragment = json!({"type": "function", "function": {"arguments": arguments}});
-        if part == 0 {
-            fragment["function"]["name"] = json!(call.name);
-        }
-        if step.ids == Ids::Every || (step.ids == Ids::First && part == 0) {
-            fragment["id"] = json!(call.id);
-        }
-        match step.indexes {
-            Indexes::Right => fragment["index"] = json!(number),
-            Indexes::Missing => {}
-            Indexes::AllZero => fragment["index"] = json!(0),
-            Indexes::Odd => fragment["index"] = json!(5 + 4 * number),
-            Indexes::Bomb => fragment["index"] = json!(u32::MAX as usize - number),
-        }
-        fragment
-    });
-    fragments.collect()
-}
-
-fn anthropic_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
-    let tokens = step.tokens;
-    let usage = |output: u64| {
-        tokens.map(|tokens| {
-            json!({
-                "input_tokens": tokens.input - tokens.cached,
-                "cache_read_input_tokens": tokens.cached,
-                "cache_creation_input_tokens": 0,
-                "output_tokens": output,
-            })
-        })
-    };
-    let mut start = json!({"type": "message_start", "message": {"id": "msg", "role": "assistant", "content": []}});
-    if let Some(usage) = usage(1) {
-        start["message"]["usage"] = usage;
-    }
-    let mut events = vec![("message_start", start.to_string()), ("ping", json!({"type": "ping"}).to_string())];
-    let mut index = 0;
-    let mut block = |start: Value, deltas: Vec<Value>| {
-        let begin = json!({"type": "content_block_start", "index": index, "content_block": start});
-        events.push(("content_block_start", begin.to_string()));
-        for delta in deltas {
-            let delta = json!({"type": "content_block_delta", "index": index, "delta": delta});
-            events.push(("content_block_delta", delta.to_string()));
-        }
-        let end = json!({"type": "content_block_stop", "index": index});
-        events.push(("content_block_stop", end.to_string()));
-        index += 1;
-    };
-    if !text.is_empty() {
-        let deltas = pieces(text, 3).into_iter().map(|piece| json!({"type": "text_delta", "text": piece}));
-        block(json!({"type": "text", "text": ""}), deltas.collect());
-    }
-    for call in calls {
-        let id = if step.ids == Ids::Never { "" } else { &call.id };
-        let parts = pieces(&call.arguments, step.fragments).into_iter();
-        let deltas = parts.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
-        block(json!({"type": "tool_use", "id": id, "name": call.name, "input": {}}), deltas.collect());
-    }
-    let reason = match (step.length, calls.is_empty()) {
-        (true, _) => "max_tokens",
-        (false, true) => "end_turn",
-        (false, false) => "tool_use",
-    };
-    let mut delta = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
-    if let Some(usage) = usage(tokens.map_or(0, |tokens| tokens.output)) {
-        delta["usage"] = usage;
-    }
-    events.push(("message_delta", delta.to_string()));
-    events.push(("message_stop", json!({"type": "message_stop"}).to_string()));
-    events
-}
-
-/// What a strict provider would refuse in this history.
-fn fault_of(request: &Recorded) -> Option<String> {
-    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
-    if request.path.ends_with("/messages") { anthropic_fault(&messages) } else { openai_fault(&messages) }
-}
-
-fn openai_fault(messages: &[Value]) -> Option<String> {
-    let mut open: Vec<String> = Vec::new();
-    for (at, message) in messages.iter().enumerate() {
-        let role = message["role"].as_str().unwrap_or_default();
-        if role == "tool" {
-            let id = message["tool_call_id"].as_str().unwrap_or_default();
-            let Some(found) = open.iter().position(|waiting| waiting == id) else {
-                return Some(format!("messages.{at}: no call `{id}` waits for a result"));
-            };
-            open.remove(found);
-            continue;
-        }
-        if let Some(id) = open.first() {
-            return Some(format!("messages.{at}: the call `{id}` has no result"));
-        }
-        if role == "system" && at > 0 {
-            return Some(format!("messages.{at}: a second system message"));
-        }
-        for call in message["tool_calls"].as_array().into_iter().flatten() {
-            let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
-            if !serde_json::from_str::<Value>(arguments).is_ok_and(|value| value.is_object()) {
-                return Some(format!("messages.{at}: arguments `{arguments}` are not a JSON object"));
-            }
-            let id = call["id"].as_str().unwrap_or_default().to_owned();
-            if id.is_empty() || open.contains(&id) {
-                return Some(format!("messages.{at}: the id `{id}` is empty or used twice"));
-            }
-            open.push(id);
-        }
-    }
-    open.first().map(|id| format!("the call `{id}` has no result"))
-}
-
-fn anthropic_fault(messages: &[Value]) -> Option<String> {
-    let mut open: Vec<String> = Vec::new();
-    let mut seen: Vec<String> = Vec::new();
-    for (at, message) in messages.iter().enumerate() {
-        let parts = match &message["content"] {
-            Value::String(text) => vec![json!({"type": "text", "text": text})],
-            Value::Array(parts) => parts.clone(),
-            _ => Vec::new(),
-        };
-        if parts.is_empty() || !matches!(message["role"].as_str(), Some("user" | "assistant")) {
-            return Some(format!("messages.{at}: no content, or a role that is not user or assistant"));
-        }
-        if message["role"] == "assistant"
-            && let Some(id) = open.first()
-        {
-            return Some(format!("messages.{at}: the call `{id}` has no result"));
-        }
-        for part in &parts {
-            let id = part["id"].as_str().or(part["tool_use_id"].as_str()).unwrap_or_default().to_owned();
-            match part["type"].as_str() {
-                Some("tool_use") if !part["input"].is_object() || seen.contains(&id) || id.is_empty() => {
-                    return Some(format!("messages.{at}: the call `{id}` is not unique or its input is no object"));
-                }
-                Some("tool_use") => {
-                    seen.push(id.clone());
-                    open.push(id);
-                }
-                Some("tool_result") => {
-                    let Some(found) = open.iter().position(|waiting| *waiting == id) else {
-                        return Some(format!("messages.{at}: no call `{id}` waits for a result"));
-                    };
-                    open.remove(found);
-                }
-                Some("text") if part["text"].as_str().is_none_or(|text| text.trim().is_empty()) => {
-                    return Some(format!("messages.{at}: text must not be empty"));
-                }
-                _ => {}
-            }
-        }
-        // All results stand in the one message after the calls.
-        if message["role"] == "user"
-            && let Some(id) = open.first()
-        {
-            return Some(format!("messages.{at}: the call `{id}` has no result"));
-        }
-    }
-    open.first().map(|id| format!("the call `{id}` has no result"))
 }
