@@ -149,7 +149,7 @@ fn quote_plain_values(front: &str) -> String {
                 if !key.starts_with([' ', '-', '#'])
                     && !value.trim().is_empty()
                     && !value.trim_start().starts_with(['"', '\'', '[', '{', '|', '>', '#'])
-                    && serde_yaml::from_str::<serde_yaml::Value>(line).is_err() =>
+                    && parse::<serde_yaml::Value>(line).is_err() =>
             {
                 quoted.push_str(key);
                 quoted.push_str(": '");

@@ -67,16 +67,14 @@ struct Instructions {
 impl Instructions {
     /// AGENTS.md of a directory, else its CLAUDE.md; `None` if there is neither, or nothing in it.
     fn of(directory: &Path, top: &Path, before: &[Self]) -> Option<Self> {
-        let agents = directory.join("AGENTS.md");
-        let (path, text, imported) = match read_beneath(&agents, top) {
-            Some(text) => (agents, text, Vec::new()),
-            None => {
-                let claude = directory.join("CLAUDE.md");
-                let text = read_beneath(&claude, top)?;
-                let known: Vec<&Path> = before.iter().map(|instructions| instructions.path.as_path()).collect();
-                let (text, imported) = resolve_imports(&text, directory, top, &known);
-                (claude, text, imported)
-            }
+        let (agents, claude) = (directory.join("AGENTS.md"), directory.join("CLAUDE.md"));
+        let (path, text, imported) = if let Some(text) = read_beneath(&agents, top) {
+            (agents, text, Vec::new())
+        } else {
+            let text = read_beneath(&claude, top)?;
+            let known: Vec<&Path> = before.iter().map(|instructions| instructions.path.as_path()).collect();
+            let (text, imported) = resolve_imports(&text, directory, top, &known);
+            (claude, text, imported)
         };
         let shown = path.strip_prefix(top).unwrap_or(&path).display().to_string();
         let text = text::without_controls(&text).trim().to_owned();
