@@ -6,6 +6,7 @@
 pub(crate) mod admission;
 pub(crate) mod backoff;
 pub(crate) mod child;
+pub(crate) mod citation;
 pub(crate) mod environment;
 pub(crate) mod fold;
 pub(crate) mod gate;

@@ -221,4 +221,7 @@ pub(crate) struct Collected {
     /// Citations of the report that do not hold.
     #[serde(default)]
     pub(crate) unsound_citations: Vec<String>,
+    /// What a person should know: the child was elsewhere, something is only in the workspace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
 }

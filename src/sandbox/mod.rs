@@ -1,1 +1,178 @@
-//! Confinement of the commands that tools run.
+//! Confinement of the commands that tools run: where they may write, what they may read.
+//!
+//! This file says what is granted; `landlock.rs` tells the kernel. Deliberately absent: whether a command may run at
+//! all (`machine/gate.rs`), and masking of path-named sockets, which needs a mount namespace.
+
+#[cfg(target_os = "linux")]
+mod landlock;
+mod places;
+
+use std::path::{Path, PathBuf};
+
+#[cfg(target_os = "linux")]
+pub(crate) use landlock::{confine, support};
+
+/// What a command may touch. All that is not named is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Confinement {
+    /// Read, written and executed.
+    pub(crate) writable: Vec<PathBuf>,
+    /// Read and executed.
+    pub(crate) readable: Vec<PathBuf>,
+    /// Never reached through a wider grant. A path named above that lies beneath one of these is still granted.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// Private temporary files: made if missing, writable, and `TMPDIR` of the command.
+    pub(crate) temporary: PathBuf,
+    pub(crate) network: Network,
+}
+
+/// Whether a command may use TCP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Network {
+    #[default]
+    Open,
+    /// No connecting and no listening by TCP, where the kernel can refuse it.
+    NoTcp,
+}
+
+/// Whether a command may change the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Confinement {
+    /// The usual grants: the system and the toolchains of `home` to read, the workspace to use, and neither the state
+    /// root nor anything secret of `home`.
+    pub(crate) fn new(workspace: &Path, access: Access, temporary: &Path, state: &Path, home: &Path) -> Self {
+        let mut confinement = Self {
+            writable: Vec::new(),
+            readable: places::readable(home),
+            hidden: places::hidden(home),
+            temporary: temporary.to_owned(),
+            network: Network::Open,
+        };
+        confinement.hidden.push(state.to_owned());
+        match access {
+            Access::Read => confinement.readable.push(workspace.to_owned()),
+            Access::Write => confinement.writable.push(workspace.to_owned()),
+        }
+        confinement
+    }
+
+    /// Adds the places that toolchain variables of the command's environment name, such as `CARGO_HOME`.
+    #[must_use]
+    pub(crate) fn with_toolchains<'a>(mut self, environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let named = environment.into_iter().filter(|(name, _)| places::TOOLCHAIN_VARIABLES.contains(name));
+        for path in named.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute()) {
+            self.hidden.extend(places::SECRETS_OF_TOOLCHAINS.iter().map(|name| path.join(name)));
+            self.readable.push(path);
+        }
+        self
+    }
+}
+
+/// What the kernel can hold a command to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Support {
+    /// The version of Landlock; 0 without it.
+    pub(crate) abi: u32,
+    /// What is held, in words.
+    pub(crate) can: Vec<&'static str>,
+    /// What is not, in words.
+    pub(crate) cannot: Vec<&'static str>,
+}
+
+impl Support {
+    pub(crate) const fn is_there(&self) -> bool {
+        self.abi > 0
+    }
+
+    /// What follows from a version of Landlock.
+    fn of(abi: u32) -> Self {
+        let (mut can, mut cannot) = (Vec::new(), Vec::new());
+        for (since, held, open) in FEATURES {
+            if abi >= *since { can.push(*held) } else { cannot.push(*open) }
+        }
+        cannot.extend(NEVER);
+        if abi == 0 {
+            cannot = vec!["this kernel has no Landlock: commands are not confined"];
+        }
+        Self { abi, can, cannot }
+    }
+}
+
+/// Since which version what is held, and what is open before.
+const FEATURES: &[(u32, &str, &str)] = &[
+    (1, "files outside the granted places are neither read, written nor executed", "files are not confined"),
+    (1, "memory and environment of processes outside are unreadable", "memory and environment of others are readable"),
+    (2, "files move between granted folders", "files cannot be moved or linked between folders, not even granted ones"),
+    (3, "files outside are not truncated", "files outside can be truncated (emptied) by a path"),
+    (4, "TCP is refused when the network is closed", "TCP cannot be refused"),
+    (5, "devices take no commands (ioctl) but those granted", "devices that can be opened take any command (ioctl)"),
+    (6, "abstract Unix sockets outside are out of reach", "abstract Unix sockets outside can be connected to"),
+    (6, "processes outside get no signals", "processes of the same user outside can be signalled"),
+    (
+        9,
+        "path-named Unix sockets outside are out of reach",
+        "path-named Unix sockets (tmux, docker, ssh-agent, D-Bus) can be connected to",
+    ),
+];
+
+/// What no version holds.
+const NEVER: &[&str] = &[
+    "UDP is not refused",
+    "mode, owner and times of files outside that the user owns can be changed",
+    "names, sizes and times of files outside can be asked for by path",
+    "terminals of the same user can be opened",
+];
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SandboxError {
+    #[error("this kernel has no Landlock; commands cannot be confined")]
+    Unsupported,
+    #[error("failed to make the temporary directory `{path}`")]
+    Temporary { path: PathBuf, source: std::io::Error },
+    #[cfg(target_os = "linux")]
+    #[error("failed to confine a command")]
+    Ruleset { source: ::landlock::RulesetError },
+}
+
+/// Elsewhere than on Linux nothing is held, and this is said.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn support() -> Support {
+    Support::of(0)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<(), SandboxError> {
+    Err(SandboxError::Unsupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn support_says_what_an_old_kernel_leaves_open() {
+        let (none, old, new) = (Support::of(0), Support::of(2), Support::of(7));
+        assert!(!none.is_there() && none.can.is_empty());
+        assert_eq!(none.cannot, ["this kernel has no Landlock: commands are not confined"]);
+        assert!(old.cannot.iter().any(|words| words.contains("truncated")));
+        assert!(!new.cannot.iter().any(|words| words.contains("truncated")));
+        assert!(new.cannot.iter().any(|words| words.contains("path-named Unix sockets")));
+        assert!(!Support::of(9).cannot.iter().any(|words| words.contains("path-named Unix sockets")));
+        assert!(new.cannot.contains(&"UDP is not refused"));
+    }
+
+    #[test]
+    fn a_toolchain_variable_grants_its_place_but_not_its_credentials() {
+        let at = |path: &str| PathBuf::from(path);
+        let plain = Confinement::new(&at("/w"), Access::Write, &at("/t"), &at("/s"), &at("/h"));
+        let with = plain.clone().with_toolchains([("CARGO_HOME", "/c"), ("HOME", "/h"), ("GOPATH", "relative")]);
+        let added: Vec<_> = with.readable.iter().filter(|path| !plain.readable.contains(path)).collect();
+        assert_eq!(added, [&at("/c")]);
+        assert!(with.hidden.contains(&at("/c/credentials.toml")));
+    }
+}
