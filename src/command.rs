@@ -237,10 +237,7 @@ impl PidFd {
     /// `None` if there is no such process. Open first, then compare its identity: from then on it cannot be another.
     pub(crate) fn open(pid: i32) -> io::Result<Option<Self>> {
         match pidfd_open(pid) {
-            Ok(descriptor) => {
-                let descriptor = AsyncFd::try_with_interest(descriptor, Interest::READABLE)?;
-                Ok(Some(Self(Watched::Descriptor(descriptor))))
-            }
+            Ok(descriptor) => Ok(Some(Self(Watched::Descriptor(readable(descriptor)?)))),
             Err(Errno::ESRCH) => Ok(None),
             Err(Errno::ENOSYS | Errno::EPERM) => Ok(Stat::read(pid)?.map(|stat| Self(Watched::Polled(stat)))),
             Err(other) => Err(other.into()),
@@ -261,6 +258,12 @@ impl PidFd {
             }
         }
     }
+}
+
+#[expect(unsafe_code, reason = "tokio trusts us that the descriptor stays open and the same")]
+fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and it is given away whole.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 #[cfg(target_os = "linux")]
