@@ -124,11 +124,12 @@ impl Server {
             finished = self.start_once(&session, configuration).await?;
         }
         // The status is of the whole list, a bad line of the user's file included; the ids prove the session.
-        let complaint = Some(finished.stderr_text()).filter(|text| !text.is_empty());
-        match parse_opened(&finished.stdout_text()) {
-            Some(opened) => Ok(Started { opened, complaint }),
-            None => Err(refused(complaint.unwrap_or_else(|| "the session was not made".to_owned()))),
-        }
+        let printed = finished.stdout_text();
+        let Some(opened) = parse_opened(&printed) else { return Err(refused(finished.stderr_text())) };
+        // A file that cannot be parsed is complained about on stdout, before the ids.
+        let before = printed.rsplit_once('\n').map_or("", |(before, _)| before);
+        let complaint = [before, &finished.stderr_text()].join("\n").trim().to_owned();
+        Ok(Started { opened, complaint: Some(complaint).filter(|text| !text.is_empty()) })
     }
 
     async fn start_once(&self, session: &Words, configuration: &Path) -> Result<Finished, TerminalError> {
@@ -187,6 +188,8 @@ impl Server {
 
     /// The command that shows a window of a run in a session of the viewer's own, so that viewers neither move nor
     /// shrink each other. `viewer` is a name such as `v1`. `TMUX` must be out of its environment.
+    ///
+    /// To send such a viewer away name its client: `detach-client -s` crashes tmux 3.3a when the session goes with it.
     pub(crate) fn attach_argv(&self, run: &str, window: &str, viewer: &str) -> Result<Vec<OsString>, TerminalError> {
         for name in [run, viewer] {
             checked_name(name)?;
