@@ -150,9 +150,15 @@ impl Server {
         self.call(&self.options()[1..], &commands).await
     }
 
-    /// Whether a server answers on the socket.
+    /// Whether a server answers on the socket. One that is there and refuses is an error: it is not gone.
     pub(crate) async fn alive(&self) -> Result<bool, TerminalError> {
-        Ok(self.ask(words(&ListSessions::new().build())).await?.status.success())
+        let finished = self.ask(words(&ListSessions::new().build())).await?;
+        let said = finished.stderr_text();
+        match finished.status.success() {
+            true => Ok(true),
+            false if no_server(&said) => Ok(false),
+            false => Err(refused(said)),
+        }
     }
 
     /// The names of all runs that have a session; not those of viewers.
@@ -379,6 +385,48 @@ pub(super) fn is_missing(said: &str) -> bool {
     said.contains("can't find")
 }
 
+/// There is no server, or it went while it was asked. A busy one refuses in other words.
 fn no_server(said: &str) -> bool {
-    ["no server running", "error connecting", "server exited", "lost server"].iter().any(|text| said.contains(text))
+    let words =
+        ["no server running", "(No such file or directory)", "(Connection refused)", "server exited", "lost server"];
+    words.iter().any(|text| said.contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_server_is_not_taken_for_one_that_is_gone() {
+        assert!(no_server("no server running on /tmp/tmux-0/decode"));
+        assert!(no_server("error connecting to /tmp/tmux-0/decode (No such file or directory)"));
+        assert!(no_server("server exited unexpectedly"));
+        assert!(!no_server("error connecting to /tmp/tmux-0/decode (Resource temporarily unavailable)"));
+        assert!(!no_server("error connecting to /tmp/tmux-0/decode (Permission denied)"));
+        assert!(!no_server("can't find session: k3x9ab"));
+    }
+
+    #[test]
+    fn a_word_that_ends_in_a_semicolon_does_not_end_its_command() {
+        let commands = [vec!["a".into(), ";".into(), "x;".into(), "y\\;".into()], vec!["b;c".into()]];
+        let wanted = ["a", "\\;", "x\\;", "y\\\\;", ";", "b;c"].map(OsString::from);
+        assert_eq!(command_line(&commands), wanted);
+    }
+
+    #[test]
+    fn only_what_tmux_needs_is_kept_of_an_environment() {
+        let given =
+            ["PATH", "LC_ALL", "LANG", "SHELL", "TMUX", "SSH_AUTH_SOCK", "API_KEY", "DECODE_DEPTH", "LD_PRELOAD"];
+        let given = given.map(|name| (OsString::from(name), OsString::from("x")));
+        let server = Server::new(SocketName::default(), given);
+        let kept: Vec<_> = server.environment().map(|(name, value)| (name.to_str(), value.to_str())).collect();
+        let x = Some("x");
+        let shell = (Some("SHELL"), Some("/bin/sh"));
+        assert_eq!(kept, [(Some("PATH"), x), (Some("LC_ALL"), x), (Some("LANG"), x), shell]);
+    }
+
+    #[test]
+    fn the_path_of_a_configuration_is_no_pattern() {
+        assert_eq!(without_wildcards(Path::new("/home/a[b]/*?/tmux.conf")), "/home/a\\[b]/\\*\\?/tmux.conf");
+    }
 }

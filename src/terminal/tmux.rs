@@ -23,7 +23,7 @@ use super::server::{
 use super::{Exit, Handle, NewWindow, Opened, Pending, Terminal, TerminalError};
 use crate::command::identity::{Identity, Liveness, liveness};
 
-/// How long tmux may take to say how a pane ended; it was seen to need more than 0.1 s.
+/// How long tmux may take to say how a pane ended.
 const REAPED: Duration = Duration::from_secs(3);
 /// Between two looks at a pane. Nothing announces the status sooner than once a second.
 const LOOK: Duration = Duration::from_millis(25);
@@ -135,8 +135,17 @@ impl Tmux {
             if line.is_none() || Instant::now() >= deadline {
                 return Ok(Exit::Unknown);
             }
+            // A server that went meanwhile shows at the next look.
+            let _ = self.nudge().await;
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// Makes the server look for children that have ended. A tmux linked with libutempter loses the signal that says
+    /// so when a window closes at the same time, and then has no status until another child ends, hours later perhaps.
+    async fn nudge(&self) -> Result<(), TerminalError> {
+        let server = nix::unistd::Pid::from_raw(self.server_process().await?);
+        nix::sys::signal::kill(server, Signal::SIGCHLD).map_err(|_| TerminalError::ServerGone)
     }
 
     /// Refuses while the server can still refuse by itself.
@@ -448,6 +457,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn no_status_is_lost_when_many_windows_end_at_once() {
+        let private = Private::new();
+        let tmux = private.run().await;
+        for _ in 0..5 {
+            let ending = (1..9).map(|status| {
+                let tmux = &tmux;
+                async move {
+                    let opened = tmux.open(window("01-a", &["sh", "-c", &format!("exit {status}")])).await.unwrap();
+                    gone(opened.pid).await;
+                    let exit = tmux.exit(&opened.handle).await.unwrap();
+                    tmux.close(&opened.handle).await.unwrap();
+                    (exit, Exit::Status(status))
+                }
+            });
+            for (exit, wanted) in within(futures_util::future::join_all(ending)).await {
+                assert_eq!(exit, wanted);
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn many_windows_are_opened_at_once_and_each_reply_goes_to_who_asked() {
         let private = Private::new();
         let tmux = private.run().await;
@@ -478,6 +508,35 @@ mod tests {
         tmux.open(window("02-next", &["sleep", "600"])).await.expect("a closed window does not hinder the next");
         // The free place in the row of windows is taken again.
         assert_eq!(private.ask(&["list-windows", "-a", "-F", "#{window_name}"]), "supervisor\n02-next\n01-fix-2");
+    }
+
+    #[tokio::test]
+    async fn a_window_that_was_renamed_or_closed_by_hand_is_known_by_its_id() {
+        let private = Private::new();
+        let tmux = private.run().await;
+        let renamed = tmux.open(window("01-a", &["sh", "-c", "sleep 600"])).await.unwrap();
+        let closed = tmux.open(window("02-b", &["sleep", "600"])).await.unwrap();
+        private.ask(&["rename-window", "-t", "=k3x9ab:01-a", "02-b"]);
+        private.ask(&["kill-window", "-t", "@2"]);
+        gone(closed.pid).await;
+        assert_eq!(within(tmux.exit(&closed.handle)).await.unwrap(), Exit::Unknown);
+        tmux.close(&closed.handle).await.unwrap();
+        assert_eq!(liveness(&Identity::of(renamed.pid).unwrap()), Liveness::Alive);
+        tmux.close(&renamed.handle).await.unwrap();
+        gone(renamed.pid).await;
+    }
+
+    #[tokio::test]
+    async fn the_server_holds_no_descriptor_of_who_started_it() {
+        let private = Private::new();
+        let (reader, writer) = std::io::pipe().unwrap();
+        nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
+        private.run().await;
+        drop(writer);
+        let end = tokio::task::spawn_blocking(move || std::io::read_to_string(reader));
+        let end = tokio::time::timeout(DEADLINE, end).await;
+        private.kill();
+        assert_eq!(end.expect("the pipe is closed while the server lives").unwrap().unwrap(), "");
     }
 
     #[tokio::test]
