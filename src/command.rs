@@ -8,7 +8,9 @@ pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -237,10 +239,7 @@ impl PidFd {
     /// `None` if there is no such process. Open first, then compare its identity: from then on it cannot be another.
     pub(crate) fn open(pid: i32) -> io::Result<Option<Self>> {
         match pidfd_open(pid) {
-            Ok(descriptor) => {
-                let descriptor = AsyncFd::try_with_interest(descriptor, Interest::READABLE)?;
-                Ok(Some(Self(Watched::Descriptor(descriptor))))
-            }
+            Ok(descriptor) => Ok(Some(Self(Watched::Descriptor(readable(descriptor)?)))),
             Err(Errno::ESRCH) => Ok(None),
             Err(Errno::ENOSYS | Errno::EPERM) => Ok(Stat::read(pid)?.map(|stat| Self(Watched::Polled(stat)))),
             Err(other) => Err(other.into()),
@@ -261,6 +260,12 @@ impl PidFd {
             }
         }
     }
+}
+
+#[expect(unsafe_code, reason = "tokio trusts us that the descriptor stays open and the same")]
+fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and it is given away whole.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
 }
 
 #[cfg(target_os = "linux")]
@@ -327,6 +332,14 @@ fn pidfd_send(_: &OwnedFd, _: Signal) -> Result<(), Errno> {
 pub(crate) fn make_undumpable() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;
+    Ok(())
+}
+
+/// Makes us the parent of whatever loses its own below us, so that a daemon which forks twice stays in our tree. They
+/// are reaped when we end. Linux only; elsewhere nothing is done.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true)?;
     Ok(())
 }
 
@@ -425,6 +438,26 @@ mod tests {
         tokio::time::timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
         assert_eq!(liveness(&parent), Liveness::Gone);
         assert!(PidFd::open(parent.pid).unwrap().is_none(), "a pid that is gone is no error");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    #[expect(unsafe_code, reason = "pre_exec: one prctl, which survives the exec")]
+    async fn a_daemon_that_forks_twice_stays_in_the_tree_of_who_adopts_orphans() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "setsid -f sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 600'; exec sleep 600";
+        let mut command = tokio::process::Command::new("sh");
+        command.args(["-c", script]).current_dir(directory.path()).process_group(0);
+        // SAFETY: a system call that takes numbers.
+        unsafe { command.pre_exec(adopt_orphans) };
+        let mut child = command.spawn().unwrap();
+        let root = Identity::of(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+        let daemon = Identity::of(wait_for_number(&directory.path().join("pid")).await).unwrap();
+        let watched = PidFd::open(daemon.pid).unwrap().unwrap();
+        let signalled = tree::kill_tree(&root, Signal::SIGKILL);
+        child.wait().await.unwrap();
+        assert!(signalled.contains(&daemon.pid), "{signalled:?}");
+        tokio::time::timeout(DEADLINE, watched.gone()).await.unwrap();
     }
 
     async fn wait_for_number(path: &Path) -> i32 {

@@ -4,6 +4,9 @@
 
 use std::io;
 
+use crate::model::brief::Claim;
+use crate::model::run::Supervisor;
+
 /// A process, for as long as anybody remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -23,6 +26,20 @@ impl Identity {
     /// `None` if there is no such process.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         Some(Self { pid, start_time: start_time(pid)?, boot_id: boot_id(), host: hostname() })
+    }
+}
+
+impl From<&Claim> for Identity {
+    fn from(claim: &Claim) -> Self {
+        let Claim { pid, start_time, boot_id, host, .. } = claim;
+        Self { pid: *pid, start_time: *start_time, boot_id: boot_id.clone(), host: host.clone() }
+    }
+}
+
+impl From<&Supervisor> for Identity {
+    fn from(supervisor: &Supervisor) -> Self {
+        let Supervisor { pid, start_time, boot_id, host, .. } = supervisor;
+        Self { pid: *pid, start_time: *start_time, boot_id: boot_id.clone(), host: host.clone() }
     }
 }
 

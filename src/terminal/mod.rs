@@ -3,6 +3,11 @@
 //! The trait opens, closes and tells how it ended. Deliberately absent: what runs inside, and the screen, which is
 //! never read to learn a state.
 
+pub(crate) mod bare;
+mod control;
+pub(crate) mod server;
+pub(crate) mod tmux;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::pin::Pin;
