@@ -1,7 +1,13 @@
 //! Files: written whole or not at all, read with a bound, created once, opened beneath a root.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
@@ -13,6 +19,8 @@ pub(crate) enum FileError {
     TooLarge { path: PathBuf, limit: u64 },
     #[error("`{path}` is not UTF-8 text")]
     NotText { path: PathBuf },
+    #[error("`{path}` is outside `{root}`")]
+    Outside { path: PathBuf, root: PathBuf },
 }
 
 impl FileError {
@@ -20,7 +28,7 @@ impl FileError {
     pub(crate) fn kind(&self) -> Option<std::io::ErrorKind> {
         match self {
             Self::Write { source, .. } | Self::Read { source, .. } => Some(source.kind()),
-            Self::TooLarge { .. } | Self::NotText { .. } => None,
+            Self::TooLarge { .. } | Self::NotText { .. } | Self::Outside { .. } => None,
         }
     }
 
@@ -85,6 +93,120 @@ pub(crate) fn sync_directory(directory: &Path) -> std::io::Result<()> {
     std::fs::File::open(directory)?.sync_all()
 }
 
+/// A directory that nothing is opened outside of, whatever links say and whoever swaps them meanwhile.
+///
+/// A path is first resolved to its real name, then opened one directory after the other without following a single
+/// link: one that appears in between makes the call fail. That is what `openat2` promises with `RESOLVE_BENEATH` and
+/// `RESOLVE_NO_SYMLINKS`, but it also makes directories on the way, and works on macOS and under old seccomp filters.
+#[derive(Debug)]
+pub(crate) struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// Whether directories that are missing on the way are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Fail,
+    Make,
+}
+
+impl Root {
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
+        let wrong = |source| FileError::Read { path: path.to_owned(), source };
+        let path = std::fs::canonicalize(path).map_err(wrong)?;
+        let directory = std::fs::File::open(&path).map_err(wrong)?.into();
+        Ok(Self { path, directory })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path relative to the root with its links resolved. What does not exist yet is taken as it is written, below
+    /// the directory that does; the root itself is the empty path.
+    pub(crate) fn resolve(&self, path: &Path) -> Result<PathBuf, FileError> {
+        let path = self.path.join(path);
+        let real = real(&path).map_err(|source| FileError::Read { path: path.clone(), source })?;
+        let relative = real.strip_prefix(&self.path).map(Path::to_owned);
+        relative.map_err(|_| FileError::Outside { path: real, root: self.path.clone() })
+    }
+
+    /// Opens what a resolved path names. Never waits: a pipe without a writer is opened at once.
+    pub(crate) fn read(&self, relative: &Path) -> Result<std::fs::File, FileError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let open = || {
+            let (directory, name) = self.parent(relative, Missing::Fail)?;
+            Ok(openat(&directory, name, flags, Mode::empty())?.into())
+        };
+        open().map_err(|source| FileError::Read { path: relative.to_owned(), source })
+    }
+
+    /// Writes the file of a resolved path whole, with the directories above it. An existing file keeps its mode.
+    pub(crate) fn write(&self, relative: &Path, content: &[u8]) -> Result<(), FileError> {
+        let write = || {
+            let (directory, name) = self.parent(relative, Missing::Make)?;
+            let mode = kept_mode(&directory, name)?;
+            let beside = format!(".new-{}", uuid::Uuid::new_v4().simple());
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let mut file =
+                std::fs::File::from(openat(&directory, beside.as_str(), flags, Mode::from_bits_truncate(0o666))?);
+            let written = file.write_all(content).and_then(|()| {
+                mode.map_or(Ok(()), |mode| fchmod(&file, mode))?;
+                Ok(renameat(&directory, beside.as_str(), &directory, name)?)
+            });
+            if written.is_err() {
+                let _ = unlinkat(&directory, beside.as_str(), UnlinkatFlags::NoRemoveDir);
+            }
+            written
+        };
+        write().map_err(|source| FileError::Write { path: relative.to_owned(), source })
+    }
+
+    /// The directory a path lies in, and its name there.
+    fn parent<'a>(&self, relative: &'a Path, missing: Missing) -> std::io::Result<(OwnedFd, &'a OsStr)> {
+        let Some(name) = relative.file_name() else { return Ok((self.directory.try_clone()?, OsStr::new("."))) };
+        let mut directory = self.directory.try_clone()?;
+        for component in relative.parent().into_iter().flat_map(Path::components) {
+            let Component::Normal(name) = component else { return Err(std::io::ErrorKind::InvalidInput.into()) };
+            if missing == Missing::Make {
+                match mkdirat(&directory, name, Mode::from_bits_truncate(0o777)) {
+                    Ok(()) | Err(nix::errno::Errno::EEXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            directory = openat(&directory, name, flags, Mode::empty())?;
+        }
+        Ok((directory, name))
+    }
+}
+
+/// The mode of the file that is about to be replaced. What is no file is not replaced.
+fn kept_mode(directory: &OwnedFd, name: &OsStr) -> std::io::Result<Option<Mode>> {
+    match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG => {
+            Ok(Some(Mode::from_bits_truncate(stat.st_mode)))
+        }
+        Ok(_) => Err(std::io::Error::other("it is no regular file")),
+        Err(nix::errno::Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The path with all links resolved, also where its end does not exist yet.
+fn real(path: &Path) -> std::io::Result<PathBuf> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    match std::fs::canonicalize(path) {
+        // A link to nothing could lead anywhere by the time it is opened.
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) && std::fs::symlink_metadata(path).is_err() => {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(error) };
+            Ok(real(parent)?.join(name))
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +228,60 @@ mod tests {
         write(&path, &[b'x'; 11], Durability::Synced).unwrap();
         assert!(matches!(read(&path, 10), Err(FileError::TooLarge { .. })));
         assert!(read(&path, 11).is_ok());
+    }
+
+    #[test]
+    fn nothing_outside_a_root_is_named_or_opened() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("out")).unwrap();
+        std::os::unix::fs::symlink("/nowhere/at/all", inside.path().join("nowhere")).unwrap();
+        std::fs::create_dir(inside.path().join("sub")).unwrap();
+        let root = Root::open(inside.path()).unwrap();
+        for path in ["out/secret", "out/new", "sub/../../x", "..", "/etc/passwd"] {
+            assert!(matches!(root.resolve(Path::new(path)), Err(FileError::Outside { .. })), "{path}");
+        }
+        for path in ["nowhere", "nowhere/x", "new/../../x"] {
+            assert!(root.resolve(Path::new(path)).is_err(), "{path}");
+        }
+        // The same as a link that is swapped in after the path was resolved.
+        assert!(root.read(Path::new("out/secret")).is_err());
+        assert!(root.write(Path::new("out/new"), b"x").is_err());
+        assert!(root.write(Path::new("out"), b"x").is_err());
+        assert!(root.read(Path::new("sub/../out/secret")).is_err());
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_inside_a_root_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("data/memory")).unwrap();
+        std::os::unix::fs::symlink("data/memory", directory.path().join("memory")).unwrap();
+        let absolute = directory.path().canonicalize().unwrap().join("data");
+        std::os::unix::fs::symlink(absolute, directory.path().join("all")).unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        for (path, real) in
+            [("memory/new/deep/a.md", "data/memory/new/deep/a.md"), ("all/b.md", "data/b.md"), (".", "")]
+        {
+            assert_eq!(root.resolve(Path::new(path)).unwrap(), Path::new(real));
+        }
+        root.write(&root.resolve(Path::new("memory/new/deep/a.md")).unwrap(), b"x").unwrap();
+        assert_eq!(std::fs::read(directory.path().join("data/memory/new/deep/a.md")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_leaves_nothing_beside() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.sh");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        root.write(Path::new("run.sh"), b"new").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        std::fs::create_dir(directory.path().join("d")).unwrap();
+        assert!(root.write(Path::new("d"), b"x").is_err());
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 }

@@ -3,15 +3,29 @@
 //! A tool is handed the place it may act in and answers with text for the model. Deliberately absent: whether a call
 //! is allowed (`machine/gate.rs`) and who is asked.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
 use crate::model::message::ToolSpec;
-use crate::model::rule::Subject;
+use crate::model::rule::{Rule, Subject};
 use crate::model::tool_name::ToolName;
+
+#[cfg(test)]
+mod fixture;
+mod input;
+mod output;
+mod path;
+mod read;
+
+/// Every tool, one line each.
+pub(crate) fn all() -> Vec<Arc<dyn Tool>> {
+    vec![Arc::new(read::Read)]
+}
 
 /// Arguments of a call: always a JSON object here.
 pub(crate) type Input = Map<String, Value>;
@@ -45,7 +59,16 @@ pub(crate) struct Scope {
     /// Becomes true when the call must end now, keeping what it has.
     pub(crate) cut: tokio::sync::watch::Receiver<bool>,
     /// Files as the model last saw them, so that a stale edit is noticed.
-    pub(crate) seen: Arc<std::sync::Mutex<std::collections::HashMap<PathBuf, std::time::SystemTime>>>,
+    pub(crate) seen: Arc<Mutex<HashMap<PathBuf, SystemTime>>>,
+    /// Rules that deny, for tools that come upon paths the gate was not asked about.
+    pub(crate) deny: Vec<Rule>,
+}
+
+impl Scope {
+    /// The files as last seen. Held while a file is changed, so that two edits of one turn follow each other.
+    fn seen(&self) -> MutexGuard<'_, HashMap<PathBuf, SystemTime>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A tool's answer to the model.
