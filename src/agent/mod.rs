@@ -12,6 +12,8 @@ mod conversation;
 pub(crate) mod event;
 mod prompt;
 mod report;
+#[cfg(test)]
+mod tests;
 mod turn;
 mod wheel;
 
