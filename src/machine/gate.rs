@@ -1,8 +1,26 @@
 //! Whether a tool call may run: deny rules, then allow rules, then the mode, then ask.
+//!
+//! A rule is a filter; the sandbox is the boundary. So whatever is not fully understood is asked, never guessed.
+//! Below: `line` reads a shell line, `commands` holds it against rules, `programs` knows which arguments make a
+//! harmless program run or write something, `paths` is for the rules about files. Deliberately absent: the
+//! resolving of paths (the tools do it before they name a subject) and who is asked.
+
+use std::path::Path;
 
 use crate::model::persona::Mode;
 use crate::model::rule::{Rule, Subject};
-use crate::model::tool_name::ToolName;
+use crate::model::tool_name::{ToolKind, ToolName};
+
+mod commands;
+mod line;
+mod paths;
+mod programs;
+mod web;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use paths::{PathRules, denies_path};
 
 /// What a call is judged by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +48,112 @@ pub(crate) enum Decision {
 }
 
 /// Judges one call.
-pub(crate) fn judge(_tool: ToolName, _subject: &Subject, _policy: &Policy) -> Decision {
-    Decision::Ask { reason: String::new() }
+pub(crate) fn judge(tool: ToolName, subject: &Subject, policy: &Policy) -> Decision {
+    if let Some(rule) = denied_by(tool, subject, &policy.deny) {
+        return Decision::Deny { reason: format!("the rule `{rule}` denies this") };
+    }
+    if tool.kind() == ToolKind::Control {
+        return Decision::Allow;
+    }
+    if policy.mode == Mode::Plan && matches!(tool.kind(), ToolKind::Edit | ToolKind::Command) {
+        // Before the allow rules: plan mode promises that nothing changes, and a rule cannot know what a command does.
+        return Decision::Deny {
+            reason: "plan mode is read-only; present the plan and call exit_plan_mode".to_owned(),
+        };
+    }
+    match allowed_by_rule(tool, subject, &policy.allow) {
+        Ok(()) => Decision::Allow,
+        Err(reason) => by_mode(tool, subject, policy, reason),
+    }
+}
+
+fn by_mode(tool: ToolName, subject: &Subject, policy: &Policy, reason: String) -> Decision {
+    if matches!(subject, Subject::Url(_)) {
+        // Reading the web is sending: also in bypass mode a host must have been named.
+        return Decision::Ask { reason };
+    }
+    if policy.mode == Mode::Bypass {
+        return Decision::Allow;
+    }
+    if let Subject::Path(path) = subject
+        && paths::is_outside(path)
+    {
+        return Decision::Ask { reason: format!("`{path}` is outside the workspace") };
+    }
+    let confined = policy.confinement == Confinement::InForce;
+    match tool.kind() {
+        ToolKind::ReadOnly | ToolKind::Control => Decision::Allow,
+        ToolKind::Edit | ToolKind::Command if confined => Decision::Allow,
+        ToolKind::Edit if policy.mode == Mode::Edit => edit_freely(subject),
+        ToolKind::Edit | ToolKind::Command => Decision::Ask { reason },
+    }
+}
+
+/// Edits in mode `edit` without a sandbox: all but git's own files, whose configuration and hooks are commands.
+fn edit_freely(subject: &Subject) -> Decision {
+    match subject {
+        Subject::Path(path) if !paths::is_of_git(path) => Decision::Allow,
+        Subject::Path(path) => {
+            Decision::Ask { reason: format!("`{path}` belongs to git, which runs what stands there") }
+        }
+        Subject::Command(_) | Subject::Url(_) | Subject::None => {
+            Decision::Ask { reason: "the call names no path".to_owned() }
+        }
+    }
+}
+
+/// The first deny rule that fits.
+fn denied_by<'a>(tool: ToolName, subject: &Subject, deny: &'a [Rule]) -> Option<&'a Rule> {
+    deny.iter().find(|rule| match (&rule.pattern, subject) {
+        (None, _) => rule.tool == tool,
+        (Some(_), Subject::Path(path)) => denies_path(tool, path, std::slice::from_ref(rule)),
+        (Some(pattern), Subject::Command(line)) => rule.tool == tool && commands::denies(pattern, line),
+        (Some(pattern), Subject::Url(url)) => rule.tool == tool && web::denies(pattern, url),
+        (Some(pattern), Subject::None) => rule.tool == tool && pattern == tool.as_str(),
+    })
+}
+
+/// Whether allow rules cover the call; if not, the reason to ask.
+fn allowed_by_rule(tool: ToolName, subject: &Subject, allow: &[Rule]) -> Result<(), String> {
+    let mut patterns = Vec::new();
+    for rule in allow.iter().filter(|rule| rule.tool == tool) {
+        match &rule.pattern {
+            // The whole tool, but a path outside the workspace needs to be named.
+            None if !matches!(subject, Subject::Path(path) if paths::is_outside(path)) => return Ok(()),
+            None => {}
+            Some(pattern) => patterns.push(pattern.as_str()),
+        }
+    }
+    match subject {
+        Subject::Command(line) => commands::allows(&patterns, line),
+        Subject::Path(path) if patterns.iter().any(|pattern| paths::allows(pattern, path)) => Ok(()),
+        Subject::Url(url) if patterns.iter().any(|pattern| web::allows(pattern, url)) => Ok(()),
+        Subject::Url(url) => Err(format!("no rule allows `{}`", web::shown(url))),
+        Subject::Path(_) | Subject::None => Err(format!("no rule allows `{tool}` here")),
+    }
+}
+
+/// Rules as people write them, turned to the form subjects have: `~` and the workspace's own absolute path taken out.
+///
+/// To be called once, when a policy is made: `judge` knows neither the workspace nor the home directory.
+pub(crate) fn anchored(rules: Vec<Rule>, root: &Path, home: Option<&Path>) -> Vec<Rule> {
+    let root = format!("{}/", root.to_string_lossy().trim_end_matches('/'));
+    rules
+        .into_iter()
+        .map(|mut rule| {
+            if rule.tool != ToolName::Bash
+                && let Some(pattern) = &mut rule.pattern
+            {
+                if let (Some(rest), Some(home)) = (pattern.strip_prefix("~/"), home) {
+                    *pattern = format!("{}/{rest}", home.to_string_lossy().trim_end_matches('/'));
+                }
+                if let Some(inside) = pattern.strip_prefix(&root) {
+                    *pattern = inside.to_owned();
+                } else if format!("{pattern}/") == root {
+                    "**".clone_into(pattern);
+                }
+            }
+            rule
+        })
+        .collect()
 }
