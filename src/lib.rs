@@ -17,6 +17,7 @@
 //!
 //! Deliberately absent: any global state, and any way to make a child but a `ChildSpec` given to the machine.
 
+mod agent;
 mod cli;
 mod command;
 mod files;

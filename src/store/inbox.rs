@@ -94,13 +94,8 @@ impl Inbox {
 
     /// Takes no more; what had come by then is found by the next look. Closing twice does the same as once.
     pub(crate) fn close(&mut self) {
-        if self.door == Door::Closed {
-            return;
-        }
         self.door = Door::Closed;
-        // Without an inbox there is nothing to close: senders are refused already.
-        let _ = std::fs::create_dir_all(self.dir.seen());
-        let _ = std::fs::rename(self.dir.inbox(), self.dir.closed());
+        close(&self.dir);
     }
 
     fn place(&self) -> PathBuf {
@@ -118,6 +113,12 @@ impl Inbox {
             self.known.insert(file.to_owned());
         }
     }
+}
+
+/// Closes the inbox of an attempt, whoever reads it. Without an inbox there is nothing to close: senders are refused.
+pub(crate) fn close(dir: &AttemptDir) {
+    let _ = std::fs::create_dir_all(dir.seen());
+    let _ = std::fs::rename(dir.inbox(), dir.closed());
 }
 
 /// Messages that an attempt was sent and did not take in: they go into the next brief, or are told.

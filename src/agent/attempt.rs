@@ -1,0 +1,448 @@
+//! The loop itself: from a claimed attempt and its brief to the report on the disk.
+//!
+//! Deliberately absent: how a turn is asked (`turn.rs`), how calls run (`call.rs`), where texts come from (`wheel.rs`).
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+
+use super::call::is_evidence;
+use super::conversation::Conversation;
+use super::event::{self, AgentEvent, Sink};
+use super::report::{self, End, Tally};
+use super::turn::{Turn, window_bytes};
+use super::wheel::{Cut, Origin, Sources, Wheel};
+use super::{Ended, Parts, prompt};
+use crate::machine::gate::Policy;
+use crate::machine::spend::Price;
+use crate::model::brief::{Brief, Start};
+use crate::model::child::{Ask, Failure, FailureKind};
+use crate::model::message::{AssistantMessage, Message, StopReason};
+use crate::model::status::Phase;
+use crate::model::time::Now;
+use crate::model::tool_name::ToolName;
+use crate::provider::Provider;
+use crate::store::attempt::{Claimed, Log};
+use crate::store::inbox::{Inbox, names_of};
+use crate::store::session::{self, Session, SessionError};
+use crate::store::status::StatusWriter;
+use crate::store::{self, AttemptDir};
+use crate::tool::{Scope, Tool};
+
+/// How often a child that is done goes on for a text that came at the last moment.
+const EXTENSIONS: u32 = 3;
+
+/// Something the loop says to a model at most once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Nudge {
+    Tight,
+    Last,
+    Empty,
+    Longer,
+    Mend,
+    /// Not said, done: the conversation is halved once.
+    Shorter,
+}
+
+/// An attempt at work.
+pub(super) struct Attempt {
+    pub(super) brief: Brief,
+    pub(super) provider: Arc<dyn Provider>,
+    /// The model's name without its provider.
+    pub(super) model: String,
+    /// What is offered, in the persona's order.
+    pub(super) tools: Vec<Arc<dyn Tool>>,
+    /// What their descriptions take of each request.
+    pub(super) tools_bytes: usize,
+    pub(super) policy: Policy,
+    pub(super) price: Option<Price>,
+    pub(super) max_tokens: u32,
+    pub(super) window_bytes: usize,
+    pub(super) system: String,
+    pub(super) conversation: Conversation,
+    pub(super) wheel: Wheel,
+    pub(super) status: StatusWriter,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) clock: fn() -> Now,
+    pub(super) tally: Tally,
+    /// Where tools act; each call gets its own way to be cut.
+    pub(super) place: Scope,
+    pub(super) questions: u32,
+    nudged: HashSet<Nudge>,
+    /// What the report would say now.
+    said: String,
+    extensions: u32,
+    started: Now,
+    still_ms: u64,
+}
+
+/// Runs one attempt to its end. The caller has entered the lease.
+pub(crate) async fn run(claimed: Claimed, brief: Brief, parts: Parts, sink: Arc<dyn Sink>) -> Ended {
+    let started = (parts.clock)();
+    let clock = parts.clock;
+    let sink: Arc<dyn Sink> = Arc::new(Logged { inner: sink, log: claimed.log().ok() });
+    let status = StatusWriter::start(claimed.dir().status(), brief.nonce.clone(), clock);
+    let heartbeat = Heartbeat(tokio::spawn(status.clone().keep()));
+    sink.emit(&AgentEvent::Started {
+        label: brief.spec.label.clone(),
+        model: brief.spec.model.clone(),
+        session: brief.session.clone(),
+    });
+    let (end, tally, body) = match Attempt::begin(claimed.dir(), &brief, parts, status.clone(), sink.clone()) {
+        Ok(attempt) => attempt.work().await,
+        Err(failure) => (End::Failed(failure), Tally::default(), String::new()),
+    };
+    // Here for the attempt that never got as far as its wheel: senders must be refused from now on.
+    store::inbox::close(claimed.dir());
+    let duration_s = (clock().mono_ms.saturating_sub(started.mono_ms)) as f64 / 1000.0;
+    let report = report::report(end, &brief, &tally, &body, duration_s);
+    let written = claimed.report(&report);
+    drop(heartbeat);
+    status.phase(Phase::Ended, report.outcome.to_string());
+    sink.emit(&AgentEvent::Ended {
+        outcome: report.outcome,
+        detail: report.error.as_ref().map(ToString::to_string).unwrap_or_default(),
+        usage: report.usage,
+    });
+    Ended { exit: report.exit, report, written }
+}
+
+impl Attempt {
+    fn begin(
+        dir: &AttemptDir,
+        brief: &Brief,
+        parts: Parts,
+        status: StatusWriter,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Self, Failure> {
+        let clock = parts.clock;
+        let now = clock();
+        let missing = |error: SessionError| Failure::new(FailureKind::Missing, chain(&error));
+        let approvable = brief.spec.ask == Ask::Always || (parts.attached)();
+        let tools = offered(&parts.tools, &brief.spec.persona.tools, approvable);
+        let (session, history) =
+            Session::begin(&dir.session(), &brief.session, earlier(dir, brief).as_deref(), now.wall)
+                .map_err(missing)?;
+        for damage in &history.damage {
+            let note = format!("line {} of the session is lost: {}", damage.line, damage.what);
+            sink.emit(&AgentEvent::Note(note));
+        }
+        let conversation = Conversation::new(session, history.messages, clock).map_err(missing)?;
+        let persona = &brief.spec.persona;
+        let mut attempt = Self {
+            provider: parts.provider,
+            model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),
+            tools_bytes: tools.iter().map(|tool| bytes_of(tool.as_ref())).sum(),
+            tools,
+            policy: Policy {
+                mode: persona.mode,
+                allow: [persona.allow.clone(), parts.allow].concat(),
+                deny: [persona.deny.clone(), parts.deny].concat(),
+                confinement: parts.confinement,
+            },
+            price: parts.price,
+            max_tokens: parts.max_tokens,
+            window_bytes: window_bytes(parts.window_tokens),
+            system: prompt::system(brief, &parts.context, now.wall),
+            tally: inherited(&conversation),
+            said: conversation.last_text().to_owned(),
+            conversation,
+            wheel: Wheel::new(Sources {
+                inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
+                typed: parts.typed,
+                interrupt: parts.interrupt,
+                attached: parts.attached,
+                ask: brief.spec.ask,
+                clock,
+                sink: sink.clone(),
+                status: status.clone(),
+            }),
+            status,
+            sink,
+            clock,
+            place: Scope {
+                root: PathBuf::from(&brief.lease.path),
+                spill: dir.spill(),
+                environment: parts.environment,
+                cut: watch::channel(false).1,
+                seen: Arc::new(Mutex::default()),
+            },
+            questions: 0,
+            nudged: HashSet::new(),
+            extensions: 0,
+            started: now,
+            still_ms: 0,
+            brief: brief.clone(),
+        };
+        attempt.open().map_err(missing)?;
+        Ok(attempt)
+    }
+
+    /// What the conversation starts or goes on with.
+    fn open(&mut self) -> Result<(), SessionError> {
+        let task = self.brief.spec.prompt.clone();
+        let resumed = !self.conversation.messages().is_empty();
+        match self.brief.start.clone() {
+            Start::Fresh => self.conversation.user("task", &task)?,
+            Start::Nudged(why) => self.conversation.user("task", &prompt::nudged(&task, &why))?,
+            Start::Resumed(_) if resumed => self.conversation.user("decode", prompt::RESUMED)?,
+            // It died before it had written anything.
+            Start::Resumed(_) => self.conversation.user("task", &task)?,
+            Start::Continued(_, text) => self.conversation.user("person", &text)?,
+        }
+        for text in std::mem::take(&mut self.brief.undelivered) {
+            self.conversation.user("undelivered message", &text)?;
+        }
+        Ok(())
+    }
+
+    /// Drives the loop and closes the door behind it. The end, what was counted, and the text of the report.
+    async fn work(mut self) -> (End, Tally, String) {
+        let driven = AssertUnwindSafe(self.drive()).catch_unwind().await;
+        let end = match driven {
+            Ok(Ok(end)) => end,
+            Ok(Err(error)) => End::Failed(Failure::new(FailureKind::Missing, chain(&error))),
+            Err(panic) => End::Failed(Failure::new(FailureKind::Internal, panic_text(&*panic))),
+        };
+        self.wheel.close();
+        for late in self.wheel.take_late() {
+            let what = format!("a message of {} came too late and was not taken: {}", late.by, late.text);
+            self.conversation.note(&what);
+            self.tell(&what);
+        }
+        let body = match &end {
+            End::Failed(failure) if failure.kind == FailureKind::Empty => String::new(),
+            End::Done | End::Limit { .. } | End::Failed(_) | End::Cancelled(_) | End::Parked { .. } => self.said,
+        };
+        (end, self.tally, body)
+    }
+
+    async fn drive(&mut self) -> Result<End, SessionError> {
+        loop {
+            self.wheel.look();
+            if let Some(interrupt) = self.wheel.signal() {
+                return Ok(End::Cancelled(interrupt));
+            }
+            self.deliver()?;
+            let (answer, last) = match self.turn().await? {
+                Turn::Answer { answer, last } => (answer, last),
+                Turn::End(end) => return Ok(end),
+                Turn::Held => {
+                    self.hold().await;
+                    continue;
+                }
+            };
+            self.keep_text(&answer);
+            if let Some(why) = last {
+                return Ok(End::Limit { why });
+            }
+            if answer.calls.is_empty() {
+                if let Some(end) = self.would_stop(&answer)? {
+                    return Ok(end);
+                }
+                continue;
+            }
+            match self.calls(answer.calls).await? {
+                Some(Cut::Signal(interrupt)) => return Ok(End::Cancelled(interrupt)),
+                Some(Cut::Escape) => self.hold().await,
+                None => {}
+            }
+        }
+    }
+
+    /// Gives the model what was heard since the last boundary.
+    fn deliver(&mut self) -> Result<(), SessionError> {
+        let heard = self.wheel.take_steers();
+        if heard.iter().any(|heard| heard.from == Origin::Window) {
+            self.tally.co_driven += 1;
+        }
+        for heard in heard {
+            self.conversation.user(&heard.by, &heard.text)?;
+            self.wheel.delivered(&heard);
+            self.sink.emit(&AgentEvent::Steered { by: heard.by, text: heard.text });
+        }
+        Ok(())
+    }
+
+    /// The last text is the report; the second half of an answer that was too long goes behind the first.
+    fn keep_text(&mut self, answer: &AssistantMessage) {
+        if answer.text.trim().is_empty() {
+            return;
+        }
+        if self.goes_on() {
+            self.said.push_str(&answer.text);
+        } else {
+            self.said.clone_from(&answer.text);
+        }
+    }
+
+    /// Whether the newest answer was asked for as the rest of the one before.
+    fn goes_on(&self) -> bool {
+        let before = self.conversation.messages().iter().rev().skip(1);
+        before
+            .map_while(|message| match message {
+                Message::User(user) => Some(user),
+                Message::Assistant(_) | Message::Tool(_) => None,
+            })
+            .any(|user| user.text == prompt::LONGER)
+    }
+
+    /// The model called nothing. How the attempt ends, unless there is more to do.
+    fn would_stop(&mut self, answer: &AssistantMessage) -> Result<Option<End>, SessionError> {
+        if answer.stop == StopReason::Refused {
+            let failure = Failure::new(FailureKind::Provider, "the model declined to answer");
+            return Ok(Some(End::Failed(failure)));
+        }
+        if answer.text.trim().is_empty() {
+            let failure = Failure::new(FailureKind::Empty, "the model gave an empty answer twice");
+            return self.nudge(Nudge::Empty, prompt::EMPTY, End::Failed(failure));
+        }
+        if answer.stop == StopReason::Length {
+            if self.once(Nudge::Longer) {
+                self.conversation.user("decode", prompt::LONGER)?;
+                return Ok(None);
+            }
+            self.said.push_str(prompt::CUT_MARK);
+        }
+        if let Some(why) = self.brief.spec.schema.as_ref().and_then(|schema| report::breach(&self.said, schema)) {
+            let failure = Failure::new(FailureKind::Empty, format!("the report is not what was asked for: {why}"));
+            return self.nudge(Nudge::Mend, &prompt::mend(&why), End::Failed(failure));
+        }
+        if self.brief.spec.schema.is_some() {
+            self.said = report::unfenced(&self.said).to_owned();
+        }
+        if self.has_more() { Ok(None) } else { Ok(Some(End::Done)) }
+    }
+
+    /// Whether somebody said something that the child must still hear. After this, if not, nobody can.
+    fn has_more(&mut self) -> bool {
+        if self.wheel.wrap_up().is_some() {
+            return false;
+        }
+        if self.wheel.has_more() {
+            return true;
+        }
+        self.wheel.close();
+        self.extensions += 1;
+        self.extensions <= EXTENSIONS && self.wheel.has_more()
+    }
+
+    fn nudge(&mut self, nudge: Nudge, text: &str, otherwise: End) -> Result<Option<End>, SessionError> {
+        if !self.once(nudge) {
+            return Ok(Some(otherwise));
+        }
+        self.conversation.user("decode", text)?;
+        Ok(None)
+    }
+
+    /// True the first time.
+    pub(super) fn once(&mut self, nudge: Nudge) -> bool {
+        self.nudged.insert(nudge)
+    }
+
+    /// Seconds of the child's own time: not those in which it waited for a person.
+    pub(super) fn elapsed_s(&self) -> f64 {
+        let gone = (self.clock)().mono_ms.saturating_sub(self.started.mono_ms);
+        gone.saturating_sub(self.still_ms) as f64 / 1000.0
+    }
+
+    pub(super) fn left_s(&self) -> Option<f64> {
+        self.brief.grant.time_s.map(|limit| (limit as f64 - self.elapsed_s()).max(0.0))
+    }
+
+    /// The clocks stood still since then.
+    pub(super) fn stand_still_since(&mut self, then: Now) {
+        self.still_ms += (self.clock)().mono_ms.saturating_sub(then.mono_ms);
+    }
+
+    pub(super) fn tell(&self, text: &str) {
+        self.sink.emit(&AgentEvent::Note(text.to_owned()));
+    }
+}
+
+/// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan.
+fn offered(known: &[Arc<dyn Tool>], wanted: &[ToolName], approvable: bool) -> Vec<Arc<dyn Tool>> {
+    wanted
+        .iter()
+        .enumerate()
+        .filter(|(at, name)| !wanted[..*at].contains(name))
+        .filter(|(_, name)| approvable || !matches!(name, ToolName::EnterPlanMode | ToolName::ExitPlanMode))
+        .filter_map(|(_, name)| known.iter().find(|tool| tool.name() == *name))
+        .cloned()
+        .collect()
+}
+
+fn bytes_of(tool: &dyn Tool) -> usize {
+    let spec = tool.spec();
+    spec.name.len() + spec.description.len() + spec.input.to_string().len()
+}
+
+/// The session file that this attempt goes on from.
+fn earlier(dir: &AttemptDir, brief: &Brief) -> Option<PathBuf> {
+    let newest = match &brief.start {
+        Start::Fresh | Start::Nudged(_) => return brief.spec.resume.as_ref().map(PathBuf::from),
+        Start::Resumed(attempt) | Start::Continued(attempt, _) => *attempt,
+    };
+    // An attempt that died before it had copied its session left none; the one before it holds the same.
+    let of_this_session =
+        |path: &Path| session::read(path).is_ok_and(|history| history.id.as_ref() == Some(&brief.session));
+    let own = (1..=newest).rev().map(|attempt| dir.sibling(attempt).session()).find(|path| of_this_session(path));
+    own.or_else(|| brief.spec.resume.as_ref().map(PathBuf::from))
+}
+
+/// What a resumed session already did counts as work of its report.
+fn inherited(conversation: &Conversation) -> Tally {
+    let mut tally = Tally::default();
+    for result in conversation.results() {
+        tally.tool_calls += 1;
+        if result.ok && result.name.parse::<ToolName>().is_ok_and(is_evidence) {
+            tally.evidence += 1;
+        }
+    }
+    tally
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// Writes down what the window shows.
+struct Logged {
+    inner: Arc<dyn Sink>,
+    log: Option<Log>,
+}
+
+impl Sink for Logged {
+    fn emit(&self, event: &AgentEvent) {
+        self.inner.emit(event);
+        if let (Some(log), Some(line)) = (&self.log, event::line(event)) {
+            log.line(&line);
+        }
+    }
+}
+
+/// The heartbeat ends with the attempt, however that ends.
+struct Heartbeat(tokio::task::JoinHandle<()>);
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,268 @@
+//! One turn: a request that fits the grant, its answer as it streams, and the waiting when it fails.
+//!
+//! A partial answer is shown and noted, never recorded as an answer, never executed. Deliberately absent: what an
+//! answer means for the loop.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use super::attempt::{Attempt, Nudge};
+use super::context;
+use super::event::AgentEvent;
+use super::prompt;
+use super::report::End;
+use super::wheel::Cut;
+use crate::machine::backoff::{self, Next, Reason, Trouble};
+use crate::machine::spend::{self, Leave, Need};
+use crate::model::child::{Failure, FailureKind};
+use crate::model::message::{AssistantMessage, Message};
+use crate::model::status::Phase;
+use crate::model::usage::Usage;
+use crate::provider::{ProviderError, ProviderEvent, Request};
+use crate::store::session::SessionError;
+
+/// The share of a model's window that a conversation fills before older tool results are left out.
+const SHARE_OF_WINDOW: f64 = 0.6;
+
+/// What a turn brought.
+pub(super) enum Turn {
+    /// A whole answer, already in the session. `last` says why there will be no other.
+    Answer {
+        answer: AssistantMessage,
+        last: Option<String>,
+    },
+    Held,
+    End(End),
+}
+
+/// A request with what it may take.
+struct Priced {
+    request: Request,
+    input_tokens: u64,
+    last: Option<String>,
+}
+
+/// How a stream ended.
+enum Streamed {
+    Whole(AssistantMessage),
+    Cut(Cut),
+    Failed(ProviderError),
+}
+
+impl Attempt {
+    /// Asks the model once, as often as it takes.
+    pub(super) async fn turn(&mut self) -> Result<Turn, SessionError> {
+        let mut tries = 0;
+        loop {
+            let priced = match self.price_next()? {
+                Ok(priced) => priced,
+                Err(end) => return Ok(Turn::End(end)),
+            };
+            let phase = if priced.last.is_some() { Phase::WrappingUp } else { Phase::Thinking };
+            self.status.phase(phase, priced.request.model.clone());
+            self.wheel.acted_on();
+            tries += 1;
+            match self.stream(&priced).await {
+                Streamed::Whole(answer) => return self.answered(answer, priced.last),
+                Streamed::Cut(Cut::Escape) => return Ok(Turn::Held),
+                Streamed::Cut(Cut::Signal(interrupt)) => return Ok(Turn::End(End::Cancelled(interrupt))),
+                Streamed::Failed(error) => {
+                    if let Some(turn) = self.after(error, tries).await {
+                        return Ok(turn);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next request, if the grant has room for it.
+    fn price_next(&mut self) -> Result<Result<Priced, End>, SessionError> {
+        if let Some(by) = self.wheel.wrap_up() {
+            let why = format!("{by} asked for the report");
+            if self.once(Nudge::Last) {
+                self.conversation.user("decode", prompt::LAST)?;
+            }
+            return Ok(self.leave(Some(why)));
+        }
+        let priced = self.leave(None);
+        if let Ok(Priced { last: Some(_), .. }) = priced
+            && self.once(Nudge::Last)
+        {
+            self.conversation.user("decode", prompt::LAST)?;
+            return Ok(self.leave(None));
+        }
+        if matches!(self.ahead(), Leave::Tight { .. }) && self.once(Nudge::Tight) {
+            self.conversation.user("decode", prompt::TIGHT)?;
+            return Ok(self.leave(None));
+        }
+        Ok(priced)
+    }
+
+    fn ahead(&self) -> Leave {
+        let need = Need { input_tokens: self.input_tokens(), max_tokens: self.max_tokens };
+        spend::ahead(&self.brief.grant, &self.tally.usage, self.elapsed_s(), self.price, need)
+    }
+
+    fn leave(&self, wish: Option<String>) -> Result<Priced, End> {
+        let (max_tokens, last) = match self.ahead() {
+            Leave::Free { max_tokens } | Leave::Tight { max_tokens } => (max_tokens, wish),
+            Leave::Last { max_tokens, why } => (max_tokens, wish.or(Some(why))),
+            Leave::Nothing { why } => return Err(End::Limit { why }),
+        };
+        let offered = if last.is_some() { &[] } else { self.tools.as_slice() };
+        let request = Request {
+            model: self.model.clone(),
+            system: self.system.clone(),
+            messages: context::fitting(self.conversation.messages(), self.window_bytes),
+            tools: offered.iter().map(|tool| tool.spec()).collect(),
+            max_tokens,
+        };
+        Ok(Priced { request, input_tokens: self.input_tokens(), last })
+    }
+
+    /// A rough count of what the next request sends.
+    fn input_tokens(&self) -> u64 {
+        let said: usize =
+            context::fitting(self.conversation.messages(), self.window_bytes).iter().map(context::bytes_of).sum();
+        context::tokens(self.system.len() + self.tools_bytes + said)
+    }
+
+    /// Streams one answer.
+    async fn stream(&mut self, priced: &Priced) -> Streamed {
+        let mut stream = self.provider.stream(priced.request.clone());
+        let mut answer = AssistantMessage::default();
+        let cut_off = || ProviderError::Interrupted { detail: "the stream ended before its end".to_owned() };
+        let ended = loop {
+            let event = tokio::select! {
+                event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
+                cut = self.wheel.cut() => break Streamed::Cut(cut),
+            };
+            match event {
+                Ok(ProviderEvent::Text(text)) => {
+                    answer.text.push_str(&text);
+                    self.sink.emit(&AgentEvent::Text(text));
+                }
+                Ok(ProviderEvent::Thinking(text)) => self.sink.emit(&AgentEvent::Thinking(text)),
+                Ok(ProviderEvent::Call(call)) => answer.calls.push(call),
+                Ok(ProviderEvent::Finished { usage, stop }) => {
+                    answer.usage = self.priced(usage);
+                    answer.stop = stop;
+                    return Streamed::Whole(answer);
+                }
+                Err(error) => break Streamed::Failed(error),
+            }
+            self.status.progressed();
+        };
+        self.cut_short(&answer, &ended, priced.input_tokens);
+        ended
+    }
+
+    /// What was sent and came of an answer that never ended is paid for, shown as cut, and kept out of the conversation.
+    fn cut_short(&mut self, partial: &AssistantMessage, ended: &Streamed, input_tokens: u64) {
+        let (why, was_answered) = match ended {
+            Streamed::Cut(Cut::Escape) => ("by a person".to_owned(), true),
+            Streamed::Cut(Cut::Signal(_)) => ("by a signal".to_owned(), true),
+            Streamed::Failed(error) => (error.to_string(), matches!(error, ProviderError::Interrupted { .. })),
+            Streamed::Whole(_) => return,
+        };
+        let began = !partial.text.is_empty() || !partial.calls.is_empty();
+        if began || was_answered {
+            let output_tokens = context::tokens(context::bytes_of(&Message::Assistant(partial.clone())));
+            let usage = Usage { requests: 1, input_tokens, cached_tokens: 0, output_tokens, cost_usd: None };
+            self.spend(usage);
+        }
+        if began {
+            self.conversation.note(&format!("an answer was cut ({why}) after: {}", partial.text));
+            self.sink.emit(&AgentEvent::Cut { why });
+        }
+    }
+
+    fn answered(&mut self, mut answer: AssistantMessage, last: Option<String>) -> Result<Turn, SessionError> {
+        self.spend(answer.usage);
+        if last.is_some() && !answer.calls.is_empty() {
+            self.conversation.note("calls of the last answer were not run: no tool was offered");
+            answer.calls.clear();
+        }
+        if !answer.text.trim().is_empty() {
+            self.sink.emit(&AgentEvent::Said(answer.text.clone()));
+        }
+        self.conversation.push(Message::Assistant(answer.clone()))?;
+        Ok(Turn::Answer { answer, last })
+    }
+
+    /// Waits after a failure. What ends the turn, if it is not tried again.
+    async fn after(&mut self, error: ProviderError, tries: u32) -> Option<Turn> {
+        let fail = |kind, detail: String| Some(Turn::End(End::Failed(Failure::new(kind, detail))));
+        let trouble = match &error {
+            ProviderError::UsageLimit { until, detail } => {
+                self.sink.emit(&AgentEvent::Limited { until: *until, detail: detail.clone() });
+                return Some(Turn::End(End::Parked { until: *until, detail: error.to_string() }));
+            }
+            ProviderError::Missing { .. } => return fail(FailureKind::Missing, error.to_string()),
+            // Half of the conversation may do where the whole did not.
+            ProviderError::TooLong { .. } if self.once(Nudge::Shorter) => {
+                self.window_bytes = self.sent_bytes() / 2;
+                self.tell("the conversation is too long for the model; older tool results are left out");
+                return None;
+            }
+            ProviderError::RateLimited { retry_after_s, .. } | ProviderError::Server { retry_after_s, .. } => {
+                Trouble::Passing { retry_after_s: *retry_after_s }
+            }
+            ProviderError::Unreachable { .. } | ProviderError::Interrupted { .. } => {
+                Trouble::Passing { retry_after_s: None }
+            }
+            ProviderError::Refused { .. } | ProviderError::Invalid { .. } | ProviderError::TooLong { .. } => {
+                Trouble::Lasting
+            }
+        };
+        let why = match backoff::next(trouble, tries, self.left_s(), jitter()) {
+            Next::Wait { seconds } => return self.wait(seconds, &error).await,
+            Next::GiveUp(Reason::Lasting) => error.to_string(),
+            Next::GiveUp(Reason::Tries) => format!("{error}; given up after {tries} tries"),
+            Next::GiveUp(Reason::Time { asked_s }) => {
+                format!("{error}; it would have to wait {asked_s:.0} s, longer than its time")
+            }
+        };
+        fail(FailureKind::Provider, why)
+    }
+
+    async fn wait(&mut self, seconds: f64, error: &ProviderError) -> Option<Turn> {
+        let until = (self.clock)().wall.plus_s(seconds);
+        self.status.phase(Phase::Limited, format!("waits until {until}"));
+        self.sink.emit(&AgentEvent::Limited { until, detail: error.to_string() });
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => None,
+            cut = self.wheel.cut() => Some(match cut {
+                Cut::Escape => Turn::Held,
+                Cut::Signal(interrupt) => Turn::End(End::Cancelled(interrupt)),
+            }),
+        }
+    }
+
+    fn sent_bytes(&self) -> usize {
+        context::fitting(self.conversation.messages(), self.window_bytes).iter().map(context::bytes_of).sum()
+    }
+
+    /// One answer's usage with its cost, where the provider told none and a price is known.
+    fn priced(&self, usage: Usage) -> Usage {
+        let cost_usd = usage.cost_usd.or_else(|| self.price.map(|price| price.of(&usage)));
+        Usage { requests: usage.requests.max(1), cost_usd, ..usage }
+    }
+
+    fn spend(&mut self, usage: Usage) {
+        self.tally.usage = self.tally.usage.plus(self.priced(usage));
+        let usage = self.tally.usage;
+        self.status.soon(|status| status.usage = usage);
+    }
+}
+
+/// A number in 0..1, so that children that failed together do not come back together.
+fn jitter() -> f64 {
+    f64::from(uuid::Uuid::new_v4().as_fields().0) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// How many bytes of conversation a window of so many tokens takes before older results are left out.
+pub(super) fn window_bytes(window_tokens: u64) -> usize {
+    (window_tokens as f64 * SHARE_OF_WINDOW * 4.0) as usize
+}
