@@ -15,6 +15,8 @@ use crate::text;
 
 /// Words sought in one question; more would search for everything and find nothing.
 const MOST_TERMS: usize = 6;
+/// From this weight on a word is searched for; fainter ones only help to rank.
+pub(super) const LEAD: f64 = 0.55;
 /// Bytes of a message that are read at its start and at its end; a paste of megabytes is not searched word by word.
 const HEAD_BYTES: usize = 12_000;
 const TAIL_BYTES: usize = 3_000;
@@ -142,6 +144,9 @@ impl Question {
             reading.read(sentence);
         }
         let terms = reading.terms();
+        if reading.kinds.is_empty() && asks_a_value(&lower) {
+            reading.kinds.push(Kind::Constant);
+        }
         let pairs = reading.pairs.iter().filter(|(a, b)| terms.iter().any(|t| t.parts[0] == *a || t.parts[0] == *b));
         Self {
             pairs: pairs.take(3).cloned().collect(),
@@ -296,14 +301,16 @@ impl Reading {
 
     fn terms(&mut self) -> Vec<Term> {
         let mut found: Vec<(Term, usize, usize)> = std::mem::take(&mut self.found).into_values().collect();
-        for (term, times, _) in &mut found {
+        for (term, times, order) in &mut found {
+            // What is sought mostly stands before what is said about it.
+            term.weight *= 1.0 - 0.05 * (*order).min(5) as f64;
             term.weight += 0.15 * (*times).min(4).saturating_sub(1) as f64;
         }
         found.sort_by(|a, b| b.0.weight.total_cmp(&a.0.weight).then(a.2.cmp(&b.2)));
         let mut terms: Vec<Term> = found.into_iter().map(|(term, ..)| term).collect();
         // Half of the words of an instruction are about the answer; beside real ones they only mislead.
-        if terms.iter().any(|term| term.weight >= 0.8) {
-            terms.retain(|term| term.weight >= 0.6);
+        if terms.iter().any(|term| term.weight >= 0.7) {
+            terms.retain(|term| term.weight >= LEAD);
         }
         let enough = !terms.is_empty() || !self.quotes.is_empty() || !self.paths.is_empty();
         let faint = std::mem::take(&mut self.faint);
@@ -407,6 +414,13 @@ fn kind(word: &str) -> Option<Kind> {
         "module" | "modules" | "package" | "namespace" => Kind::Module,
         _ => return None,
     })
+}
+
+/// Whether a number or setting is asked for.
+fn asks_a_value(lower: &str) -> bool {
+    ["how many", "how much", "how long", "how often", "value of", "set to", "the maximum", "the minimum"]
+        .iter()
+        .any(|p| lower.contains(p))
 }
 
 fn aim(lower: &str) -> Aim {

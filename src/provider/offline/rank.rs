@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::definition::{self, Definition, FileClass, Kind};
 use super::evidence::{Evidence, Lines};
-use super::question::{Question, Shelf, Term};
+use super::question::{LEAD, Question, Shelf, Term};
 use super::words::{self, Part};
 
 /// A line with its worth as an answer.
@@ -26,7 +26,7 @@ pub(super) struct Hit<'a> {
 impl Hit<'_> {
     /// Whether the name is all that was asked for, so that looking further would only confirm it.
     pub(super) fn is_strong(&self, question: &Question) -> bool {
-        let lead = question.terms.iter().take_while(|term| term.weight >= 0.6).count();
+        let lead = question.terms.iter().take_while(|term| term.weight >= LEAD).count();
         let all = question.terms.len().min(lead.max(1));
         let asked = (1_u32 << all) - 1;
         match self.definition {
@@ -135,8 +135,8 @@ fn score_line<'a>(
     line: usize,
     text: &'a str,
 ) -> Option<Hit<'a>> {
-    let quoted = question.quotes.iter().filter(|quote| text.contains(quote.as_str())).count();
-    if quoted == 0 && !place.named && !weighed.iter().any(|one| holds(text, &one.needles)) {
+    let quoted: f64 = question.quotes.iter().map(|quote| quote_worth(quote, text)).sum();
+    if quoted == 0.0 && !place.named && !weighed.iter().any(|one| holds(text, &one.needles)) {
         return None;
     }
     let definition = definition::definition(path, text);
@@ -149,10 +149,22 @@ fn score_line<'a>(
         score *= kind_factor(found.kind, question) * testlike_factor(path, text, question.shelf);
         score *= if definition::is_local(path, text, found.kind) { 0.4 } else { 1.0 };
     }
-    score += 4.0 * quoted as f64;
+    score += quoted;
     score *= class_factor(place.class, question.shelf);
     score += if place.named { 0.3 } else { 0.0 };
     (score > 0.02).then_some(Hit { path, line, text, definition, class: place.class, score, terms })
+}
+
+/// A quoted text, whole or with some of its words filled in at run time.
+fn quote_worth(quote: &str, text: &str) -> f64 {
+    if text.contains(quote) {
+        return 4.0;
+    }
+    let words: Vec<&str> = quote.split_whitespace().filter(|word| word.chars().all(char::is_alphanumeric)).collect();
+    let lower = text.to_lowercase();
+    let there = words.iter().filter(|word| lower.contains(&word.to_lowercase())).count() as f64;
+    let share = there / words.len().max(1) as f64;
+    if words.len() >= 2 && share >= 0.6 { 2.5 * share } else { 0.0 }
 }
 
 /// A definition: what its name holds, then what the path and the rest of the line add.
@@ -232,15 +244,19 @@ fn kind_factor(kind: Kind, question: &Question) -> f64 {
     if question.kinds.contains(&kind) { 1.3 } else { usual * 0.7 }
 }
 
-/// Tests that stand inside the source of Rust: indented, no arguments, no result, a sentence for a name.
 fn testlike_factor(path: &str, text: &str, shelf: Shelf) -> f64 {
-    let bare = text.trim();
-    let sentence = bare.matches('_').count() >= 3 && bare.ends_with("() {") && !bare.starts_with("pub");
-    match (path.ends_with(".rs") && text.starts_with(' ') && sentence, shelf) {
+    match (is_testlike(path, text), shelf) {
         (true, Shelf::Tests) => 1.8,
-        (true, _) => 0.35,
+        (true, Shelf::Source | Shelf::Documents) => 0.35,
         (false, _) => 1.0,
     }
+}
+
+/// Tests that stand inside the source of Rust: indented, no arguments, no result, a sentence for a name.
+pub(super) fn is_testlike(path: &str, text: &str) -> bool {
+    let bare = text.trim();
+    let sentence = bare.matches('_').count() >= 3 && bare.ends_with("() {") && !bare.starts_with("pub");
+    path.ends_with(".rs") && text.starts_with(' ') && sentence
 }
 
 /// The file itself, cited by its first line, when its name fits and that line was seen.
