@@ -112,8 +112,9 @@ fn first_look(question: &Question, _: &Evidence<'_>, _: &[Hit<'_>]) -> Step {
 
 /// The words that searches are made for; faint ones only help to rank.
 fn lead(question: &Question) -> impl Iterator<Item = &Term> {
-    let least = if question.terms.iter().any(|term| term.weight >= LEAD) { LEAD } else { 0.0 };
-    question.terms.iter().filter(move |term| term.weight >= least).take(5)
+    let strong = question.terms.iter().filter(|term| term.weight >= LEAD).count();
+    // One real word is little to go by; then the fainter ones are searched for too.
+    question.terms.iter().take(if strong > 1 { strong.min(5) } else { strong + 2 })
 }
 
 /// Any mention in any case, when no definition fits well.

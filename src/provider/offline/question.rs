@@ -133,17 +133,26 @@ impl Question {
     }
 
     fn from_text(whole: &str) -> Self {
+        static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+            let nouns = "repo|repository|project|code ?base|crate|program|app|application|library|package|code";
+            Regex::new(&format!(r"(?i)\b(?:this|the whole|the entire)\s+(?:{nouns})\b")).expect("a constant")
+        });
         let whole = text::without_controls(whole);
         let bounded = match whole.len() {
             0..=16_000 => whole,
             _ => format!("{}\n{}", text::prefix(&whole, HEAD_BYTES), text::suffix(&whole, TAIL_BYTES)),
         };
+        let bounded = WHOLE.replace_all(&bounded, " ");
         let lower = bounded.to_lowercase();
         let mut reading = Reading::default();
         for sentence in sentences(&bounded).filter(|sentence| !is_housekeeping(sentence)) {
             reading.read(sentence);
         }
         let terms = reading.terms();
+        // "Where are cookies parsed?" asks for what does it.
+        if reading.kinds.is_empty() && reading.last_word.ends_with("ed") {
+            reading.kinds.push(Kind::Function);
+        }
         if reading.kinds.is_empty() && asks_a_value(&lower) {
             reading.kinds.push(Kind::Constant);
         }
@@ -188,6 +197,8 @@ struct Reading {
     quotes: Vec<String>,
     paths: Vec<String>,
     pairs: Vec<(Part, Part)>,
+    /// The last word sought that was no instruction.
+    last_word: String,
 }
 
 impl Reading {
@@ -279,6 +290,9 @@ impl Reading {
         let named = place > 0 && word.chars().next().is_some_and(char::is_uppercase);
         let weight = if instruction { 0.35 } else { 1.0 } + if named { 0.4 } else { 0.0 };
         self.add(Term { exact: false, ..Term::new(word, weight) });
+        if !instruction {
+            self.last_word = lower;
+        }
         let part = words::parts(word).pop()?;
         if let Some(before) = before.filter(|_| !instruction) {
             self.pairs.push((before.clone(), part.clone()));
@@ -376,9 +390,7 @@ fn is_instruction(sentence: &str) -> bool {
         "then",
     ];
     let mut first = sentence.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|word| !word.is_empty());
-    let asks = sentence.to_lowercase();
-    let asks = ["where", "how", "which", "find"].iter().any(|word| asks.split_whitespace().any(|other| other == *word));
-    first.next().is_some_and(|word| VERBS.contains(&word.to_lowercase().as_str())) && !asks
+    first.next().is_some_and(|word| VERBS.contains(&word.to_lowercase().as_str())) && !asks(&sentence.to_lowercase())
 }
 
 /// A sentence of whoever runs the agent, about the work and not about the repository.
@@ -386,9 +398,13 @@ fn is_housekeeping(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     let about_report =
         ["previous report", "last report", "your report", "final report", "report now", "no usable report"];
-    let about_work =
-        ["wrap up", "unusable", "your budget", "budget is", "no more tool", "cited no code", "use your tools"];
-    about_report.iter().chain(&about_work).any(|phrase| lower.contains(phrase))
+    let about_work = ["wrap up", "no more tool", "cited no code", "use your tools"];
+    about_report.iter().chain(&about_work).any(|phrase| lower.contains(phrase)) && !asks(&lower)
+}
+
+/// Whether a sentence asks something, whatever else it says.
+fn asks(lower: &str) -> bool {
+    lower.split_whitespace().any(|word| ["where", "how", "which", "find", "who", "what"].contains(&word))
 }
 
 /// A message that asks to end now.
@@ -396,6 +412,7 @@ fn is_hurry(text: &str) -> bool {
     let lower = text.to_lowercase();
     let short = text.len() < 600;
     short
+        && !asks(&lower)
         && ["wrap up", "report now", "final report", "stop searching", "no more tool", "finish now"]
             .iter()
             .any(|p| lower.contains(p))

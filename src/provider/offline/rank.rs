@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::definition::{self, Definition, FileClass, Kind};
 use super::evidence::{Evidence, Lines};
-use super::question::{LEAD, Question, Shelf, Term};
+use super::question::{Aim, LEAD, Question, Shelf, Term};
 use super::words::{self, Part};
 
 /// A line with its worth as an answer.
@@ -197,6 +197,9 @@ fn score_name(
         weighed.iter().take(question.terms.len()).any(|one| one.term.parts.iter().any(|p| p.likeness(part) > 0.3))
     };
     let precision = name.iter().filter(|part| fits(part)).count() as f64 / name.len().max(1) as f64;
+    // What goes wrong with a thing is seldom the thing.
+    let failure = name.last().is_some_and(|part| ["error", "exception"].contains(&part.word.as_str()) && !fits(part));
+    by_name *= if failure { 0.6 } else { 1.0 };
     // A name that shares nothing with the question is worth no more than a use.
     let weight = if by_name > 0.0 { 1.0 } else { 0.3 };
     (by_name * (0.4 + 0.6 * precision) + beside * weight, bits)
@@ -231,6 +234,8 @@ fn score_use(weighed: &[Weighed<'_>], place: &Place, body: &[Part]) -> (f64, u32
 
 fn kind_factor(kind: Kind, question: &Question) -> f64 {
     let usual = match kind {
+        // A type says more about how something works than each of its functions.
+        Kind::Function if question.aim == Aim::Explain => 0.9,
         Kind::Function | Kind::Type => 1.0,
         Kind::Constant => 0.9,
         Kind::Module | Kind::Key => 0.6,

@@ -239,7 +239,11 @@ fn comment(evidence: &Evidence<'_>, hit: &Hit<'_>) -> Option<String> {
     }
     let mut above: Vec<&str> = Vec::new();
     for line in (1..hit.line).rev().take(30) {
-        let Some(text) = evidence.line(hit.path, line).map(str::trim) else { break };
+        let Some(text) = evidence.line(hit.path, line).map(str::trim) else {
+            // The comment goes on above what was read: its first sentence is not known.
+            above.clear();
+            break;
+        };
         if is_comment(text) {
             above.push(text);
         } else if !(text.starts_with("#[") || text.starts_with('@')) {
