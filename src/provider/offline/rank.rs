@@ -68,7 +68,9 @@ pub(super) fn rank<'a>(question: &Question, evidence: &Evidence<'a>) -> Vec<Hit<
         // A file that speaks of all the words is more likely the place than one that has a single word of them.
         let together = hits[start..].iter().fold(0, |bits, hit| bits | hit.terms);
         let factor = 0.85 + 0.3 * share(&weighed, together);
-        hits[start..].iter_mut().for_each(|hit| hit.score *= factor);
+        for hit in &mut hits[start..] {
+            hit.score *= factor * (0.75 + 0.5 * share(&weighed, hit.terms));
+        }
     }
     hits.sort_by(|a, b| {
         let by_score = b.score.total_cmp(&a.score);

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-#[allow(unused)]
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
@@ -307,27 +306,129 @@ fn the_first_citation_is_the_answer() {
 }
 
 #[test]
-fn try_it() {
-    let Ok(root) = std::env::var("TRY_ROOT").map(PathBuf::from) else { return };
-    for q in std::env::var("TRY_Q").unwrap().split('|') {
-        let t = std::time::Instant::now();
-        let mut talk = Talk::about(&root, q);
-        let r = talk.report();
-        if std::env::var("TRY_V").is_ok() {
-            for m in &talk.request.messages {
-                match m {
-                    Message::Assistant(a) => {
-                        println!("A: {}", crate::text::prefix(&a.text, 300));
-                        for c in &a.calls {
-                            println!("   {} {:.200}", c.name, serde_json::to_string(&c.input).unwrap());
-                        }
-                    }
-                    Message::Tool(r) => println!("   -> {} {} bytes", r.ok, r.output.len()),
-                    _ => {}
-                }
-            }
+fn a_steered_question_leads_and_the_new_answer_comes_first() {
+    let root = repository(RUST);
+    let mut talk = Talk::about(root.path(), "Where is the rate limiter?");
+    talk.turn();
+    talk.say("person pts/3", "Rather tell me where backoff_delay is.");
+    let report = talk.report();
+    assert_eq!(citations(&report)[0], "src/net/http.rs:8");
+    talk.say("send", "And the tests?");
+    let report = talk.report();
+    assert!(report.contains("How I searched"), "{report}");
+    assert_all_seen(&talk, &report);
+}
+
+#[test]
+fn a_request_without_tools_is_answered_with_what_is_known() {
+    let root = repository(RUST);
+    let mut talk = Talk::about(root.path(), "Where is the rate limiter?");
+    talk.turn();
+    talk.request.tools.clear();
+    talk.say("supervisor", "Your budget is nearly spent: write your final report now.");
+    let turn = talk.turn();
+    assert!(turn.calls.is_empty());
+    assert_eq!(citations(&turn.text)[0], "src/limiter.rs:4");
+}
+
+#[test]
+fn a_first_request_without_tools_says_that_nothing_could_be_searched() {
+    let mut talk = Talk::about(Path::new("."), "Where is the rate limiter?");
+    talk.request.tools.clear();
+    let turn = talk.turn();
+    assert!(turn.calls.is_empty() && turn.text.contains("nothing could be searched"), "{}", turn.text);
+    assert_eq!(citations(&turn.text), [""; 0]);
+}
+
+#[test]
+fn only_offered_tools_are_called_and_no_call_is_made_twice() {
+    for offered in ["grep", "glob", "read"] {
+        let root = repository(DECODE);
+        let mut talk = Talk::about(root.path(), "How does the agent tool spawn a child?");
+        talk.request.tools.retain(|tool| tool.name == offered);
+        talk.report();
+        let calls = talk.request.messages.iter().filter_map(|message| match message {
+            Message::Assistant(turn) => Some(&turn.calls),
+            _ => None,
+        });
+        let mut seen: Vec<&ToolCall> = Vec::new();
+        for call in calls.flatten() {
+            assert_eq!(call.name, offered);
+            assert!(!seen.iter().any(|other| other.input == call.input || other.id == call.id), "{call:?}");
+            seen.push(call);
         }
-        println!("=== {q}\n({} turns, {:?}, {} bytes)\n{r}", talk.turns, t.elapsed(), r.len());
-        let _ = (citations(&r), Explorer::default());
     }
+}
+
+#[test]
+fn a_nudged_task_is_searched_like_the_task_itself() {
+    let root = repository(DECODE);
+    let nudge =
+        "IMPORTANT: your previous report was unusable: it cited no code you actually read. Use your tools first.";
+    let mut talk = Talk::about(root.path(), "Where is the agent tool function?");
+    talk.say("supervisor", nudge);
+    assert_eq!(citations(&talk.report())[0], "src/decode/tools/agent.py:8");
+}
+
+#[test]
+fn a_question_without_words_is_answered_with_what_the_repository_is() {
+    for question in ["What is this?", "Summarise this repository", "", "你好"] {
+        let root = repository(RUST);
+        let mut talk = Talk::about(root.path(), question);
+        let report = talk.report();
+        assert_all_seen(&talk, &report);
+        assert!(!report.trim().is_empty());
+        if question != "你好" {
+            assert!(report.contains("Cargo.toml:2") && report.contains("src/main.rs:6"), "{report}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_is_said_and_nothing_is_cited_for_it() {
+    let root = repository(GO);
+    let mut talk = Talk::about(root.path(), "Where is the flux capacitor calibrated?");
+    let report = talk.report();
+    assert!(report.starts_with("Not found: `flux`, `capacitor`, `calibrated`"), "{report}");
+    assert_eq!(citations(&report), [""; 0]);
+    let mut empty = Talk::about(repository(&[]).path(), "What is this?");
+    assert!(empty.report().starts_with("Not found"));
+}
+
+#[test]
+fn a_huge_prompt_and_hostile_lines_do_no_harm() {
+    let line = "x".repeat(100_000);
+    let files = [("src/limiter.rs", format!("fn limiter() {{}}\n// {line} limiter\n\u{1b}[31mlimiter `{{}}`\n"))];
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+    let root = repository(&files);
+    let question = format!("Where is the limiter? ([{{*\\ {}", "some_word+ other(".repeat(100_000));
+    let report = Talk::about(root.path(), &question).report();
+    assert!(report.len() < 6000 && !report.contains('\u{1b}'), "{report}");
+    assert_eq!(citations(&report)[0], "src/limiter.rs:1");
+}
+
+#[test]
+fn the_same_conversation_is_always_answered_the_same() {
+    let root = repository(DECODE);
+    let mut talk = Talk::about(root.path(), "How does the agent tool fold reports of children into one answer?");
+    while !talk.turn().calls.is_empty() {
+        assert_eq!(next_turn(&talk.request), next_turn(&talk.request));
+    }
+}
+
+#[tokio::test]
+async fn the_stream_shows_text_then_calls_then_its_end() {
+    let root = repository(RUST);
+    let mut talk = Talk::about(root.path(), "Where is the rate limiter?");
+    let first: Vec<_> = Explorer::default().stream(talk.request.clone()).collect().await;
+    assert!(matches!(&first[0], Ok(ProviderEvent::Text(text)) if text.contains("limiter")));
+    assert!(matches!(&first[1], Ok(ProviderEvent::Call(_))));
+    assert!(
+        matches!(first.last(), Some(Ok(ProviderEvent::Finished { stop: StopReason::ToolCalls, usage })) if usage.cost_usd == Some(0.0) && usage.requests == 1)
+    );
+    while !talk.turn().calls.is_empty() {}
+    talk.request.messages.pop();
+    let last: Vec<_> = Explorer::default().stream(talk.request).collect().await;
+    assert!(last.len() > 3, "the report comes in pieces, so that work is seen");
+    assert!(matches!(last.last(), Some(Ok(ProviderEvent::Finished { stop: StopReason::End, .. }))));
 }
