@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::definition::{FileClass, Kind};
 use super::evidence::Evidence;
 use super::overview;
-use super::question::{Aim, Question, Shelf, Term};
+use super::question::{Aim, LEAD, Question, Shelf, Term};
 use super::rank::{self, Hit};
 use super::report;
 use super::words::{self, Part};
@@ -112,8 +112,9 @@ fn first_look(question: &Question, _: &Evidence<'_>, _: &[Hit<'_>]) -> Step {
 
 /// The words that searches are made for; faint ones only help to rank.
 fn lead(question: &Question) -> impl Iterator<Item = &Term> {
-    let least = if question.terms.iter().any(|term| term.weight >= 0.6) { 0.6 } else { 0.0 };
-    question.terms.iter().filter(move |term| term.weight >= least).take(5)
+    let strong = question.terms.iter().filter(|term| term.weight >= LEAD).count();
+    // One real word is little to go by; then the fainter ones are searched for too.
+    question.terms.iter().take(if strong > 1 { strong.min(5) } else { strong + 2 })
 }
 
 /// Any mention in any case, when no definition fits well.
@@ -162,10 +163,7 @@ fn by_idea(question: &Question, _: &Evidence<'_>, hits: &[Hit<'_>]) -> Step {
 
 /// Round the best lines, with the comments above them.
 fn closer(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>]) -> Step {
-    let (most, limit) = match question.aim {
-        Aim::Place | Aim::Uses | Aim::List => (2, 40),
-        Aim::Explain => (3, 120),
-    };
+    let most = if question.aim == Aim::Explain { 3 } else { 2 };
     let mut calls = Vec::new();
     let mut files: Vec<&str> = Vec::new();
     let by_path = rank::rank_paths(question, evidence);
@@ -181,9 +179,14 @@ fn closer(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>]) -> Ste
         if files.len() >= most {
             break;
         }
-        if !files.contains(&hit.path) && hit.score > best * 0.3 {
+        if !files.contains(&hit.path) && hit.score > best * 0.4 {
             files.push(hit.path);
-            calls.push(read(hit.path, hit.line.saturating_sub(15).max(1), limit));
+            calls.push(match question.aim {
+                // To explain, the comments of the whole file help.
+                Aim::Explain | Aim::List if hit.line <= 350 => read(hit.path, 1, 400),
+                Aim::Explain | Aim::List => read(hit.path, hit.line - 60, 200),
+                Aim::Place | Aim::Uses => read(hit.path, hit.line.saturating_sub(15).max(1), 40),
+            });
         }
     }
     let read = evidence.read_files();
@@ -286,10 +289,10 @@ fn defines(name: &str) -> String {
         interface|function|func|fun|module|namespace|object|record|protocol|extension|message|service|rpc|table|view|procedure|\
         trigger|package|val|define";
     [
-        format!(r#"^\s*(?:[\w@"]+(?:\([^)]*\))?\s+){{0,4}}#?(?:{KEYWORDS})\b!?[^=({{;]{{0,80}}?{name}"#),
+        format!(r#"^\s*(?:[\w@"]+(?:\([^)]*\))?\s+){{0,4}}#?(?:{KEYWORDS})\b!?[^=({{;]*?{name}"#),
         format!(r"^func\s*\([^)]*\)\s*\w*{name}"),
-        format!(r"^\s*(?:public|private|protected|internal|static|override|final|export|abstract|virtual|async|let|var)\b[^=;(]{{0,80}}{name}\w*\s*[(=<:]"),
-        format!(r"^[A-Za-z_][\w\s*&:<>,.\[\]-]{{0,60}}?{name}[\w-]*\s*[(=:]"),
+        format!(r"^\s*(?:public|private|protected|internal|static|override|final|export|abstract|virtual|async|let|var)\b[^=;(]*?{name}\w*\s*[(=<:]"),
+        format!(r"^[A-Za-z_][\w\s*&:<>,.\[\]-]*?{name}[\w-]*\s*[(=:]"),
         format!(r"^{name}[\w-]*\s*[(=:]"),
         format!(r"^\s+[*#]?\w*{name}\w*\s*(?:\([^;]*\{{\s*$|:)"),
         format!(r"(?i:^\s*create\s.*){name}"),

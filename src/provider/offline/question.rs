@@ -15,6 +15,8 @@ use crate::text;
 
 /// Words sought in one question; more would search for everything and find nothing.
 const MOST_TERMS: usize = 6;
+/// From this weight on a word is searched for; fainter ones only help to rank.
+pub(super) const LEAD: f64 = 0.55;
 /// Bytes of a message that are read at its start and at its end; a paste of megabytes is not searched word by word.
 const HEAD_BYTES: usize = 12_000;
 const TAIL_BYTES: usize = 3_000;
@@ -131,17 +133,29 @@ impl Question {
     }
 
     fn from_text(whole: &str) -> Self {
+        static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+            let nouns = "repo|repository|project|code ?base|crate|program|app|application|library|package|code";
+            Regex::new(&format!(r"(?i)\b(?:this|the whole|the entire)\s+(?:{nouns})\b")).expect("a constant")
+        });
         let whole = text::without_controls(whole);
         let bounded = match whole.len() {
             0..=16_000 => whole,
             _ => format!("{}\n{}", text::prefix(&whole, HEAD_BYTES), text::suffix(&whole, TAIL_BYTES)),
         };
+        let bounded = WHOLE.replace_all(&bounded, " ");
         let lower = bounded.to_lowercase();
         let mut reading = Reading::default();
         for sentence in sentences(&bounded).filter(|sentence| !is_housekeeping(sentence)) {
             reading.read(sentence);
         }
         let terms = reading.terms();
+        // "Where are cookies parsed?" asks for what does it.
+        if reading.kinds.is_empty() && reading.last_word.ends_with("ed") {
+            reading.kinds.push(Kind::Function);
+        }
+        if reading.kinds.is_empty() && asks_a_value(&lower) {
+            reading.kinds.push(Kind::Constant);
+        }
         let pairs = reading.pairs.iter().filter(|(a, b)| terms.iter().any(|t| t.parts[0] == *a || t.parts[0] == *b));
         Self {
             pairs: pairs.take(3).cloned().collect(),
@@ -183,6 +197,8 @@ struct Reading {
     quotes: Vec<String>,
     paths: Vec<String>,
     pairs: Vec<(Part, Part)>,
+    /// The last word sought that was no instruction.
+    last_word: String,
 }
 
 impl Reading {
@@ -274,6 +290,9 @@ impl Reading {
         let named = place > 0 && word.chars().next().is_some_and(char::is_uppercase);
         let weight = if instruction { 0.35 } else { 1.0 } + if named { 0.4 } else { 0.0 };
         self.add(Term { exact: false, ..Term::new(word, weight) });
+        if !instruction {
+            self.last_word = lower;
+        }
         let part = words::parts(word).pop()?;
         if let Some(before) = before.filter(|_| !instruction) {
             self.pairs.push((before.clone(), part.clone()));
@@ -296,14 +315,16 @@ impl Reading {
 
     fn terms(&mut self) -> Vec<Term> {
         let mut found: Vec<(Term, usize, usize)> = std::mem::take(&mut self.found).into_values().collect();
-        for (term, times, _) in &mut found {
+        for (term, times, order) in &mut found {
+            // What is sought mostly stands before what is said about it.
+            term.weight *= 1.0 - 0.05 * (*order).min(5) as f64;
             term.weight += 0.15 * (*times).min(4).saturating_sub(1) as f64;
         }
         found.sort_by(|a, b| b.0.weight.total_cmp(&a.0.weight).then(a.2.cmp(&b.2)));
         let mut terms: Vec<Term> = found.into_iter().map(|(term, ..)| term).collect();
         // Half of the words of an instruction are about the answer; beside real ones they only mislead.
-        if terms.iter().any(|term| term.weight >= 0.8) {
-            terms.retain(|term| term.weight >= 0.6);
+        if terms.iter().any(|term| term.weight >= 0.7) {
+            terms.retain(|term| term.weight >= LEAD);
         }
         let enough = !terms.is_empty() || !self.quotes.is_empty() || !self.paths.is_empty();
         let faint = std::mem::take(&mut self.faint);
@@ -369,9 +390,7 @@ fn is_instruction(sentence: &str) -> bool {
         "then",
     ];
     let mut first = sentence.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|word| !word.is_empty());
-    let asks = sentence.to_lowercase();
-    let asks = ["where", "how", "which", "find"].iter().any(|word| asks.split_whitespace().any(|other| other == *word));
-    first.next().is_some_and(|word| VERBS.contains(&word.to_lowercase().as_str())) && !asks
+    first.next().is_some_and(|word| VERBS.contains(&word.to_lowercase().as_str())) && !asks(&sentence.to_lowercase())
 }
 
 /// A sentence of whoever runs the agent, about the work and not about the repository.
@@ -379,9 +398,13 @@ fn is_housekeeping(sentence: &str) -> bool {
     let lower = sentence.to_lowercase();
     let about_report =
         ["previous report", "last report", "your report", "final report", "report now", "no usable report"];
-    let about_work =
-        ["wrap up", "unusable", "your budget", "budget is", "no more tool", "cited no code", "use your tools"];
-    about_report.iter().chain(&about_work).any(|phrase| lower.contains(phrase))
+    let about_work = ["wrap up", "no more tool", "cited no code", "use your tools"];
+    about_report.iter().chain(&about_work).any(|phrase| lower.contains(phrase)) && !asks(&lower)
+}
+
+/// Whether a sentence asks something, whatever else it says.
+fn asks(lower: &str) -> bool {
+    lower.split_whitespace().any(|word| ["where", "how", "which", "find", "who", "what"].contains(&word))
 }
 
 /// A message that asks to end now.
@@ -389,6 +412,7 @@ fn is_hurry(text: &str) -> bool {
     let lower = text.to_lowercase();
     let short = text.len() < 600;
     short
+        && !asks(&lower)
         && ["wrap up", "report now", "final report", "stop searching", "no more tool", "finish now"]
             .iter()
             .any(|p| lower.contains(p))
@@ -407,6 +431,13 @@ fn kind(word: &str) -> Option<Kind> {
         "module" | "modules" | "package" | "namespace" => Kind::Module,
         _ => return None,
     })
+}
+
+/// Whether a number or setting is asked for.
+fn asks_a_value(lower: &str) -> bool {
+    ["how many", "how much", "how long", "how often", "value of", "set to", "the maximum", "the minimum"]
+        .iter()
+        .any(|p| lower.contains(p))
 }
 
 fn aim(lower: &str) -> Aim {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::definition::{self, Definition, FileClass, Kind};
 use super::evidence::{Evidence, Lines};
-use super::question::{Question, Shelf, Term};
+use super::question::{Aim, LEAD, Question, Shelf, Term};
 use super::words::{self, Part};
 
 /// A line with its worth as an answer.
@@ -26,7 +26,7 @@ pub(super) struct Hit<'a> {
 impl Hit<'_> {
     /// Whether the name is all that was asked for, so that looking further would only confirm it.
     pub(super) fn is_strong(&self, question: &Question) -> bool {
-        let lead = question.terms.iter().take_while(|term| term.weight >= 0.6).count();
+        let lead = question.terms.iter().take_while(|term| term.weight >= LEAD).count();
         let all = question.terms.len().min(lead.max(1));
         let asked = (1_u32 << all) - 1;
         match self.definition {
@@ -68,7 +68,9 @@ pub(super) fn rank<'a>(question: &Question, evidence: &Evidence<'a>) -> Vec<Hit<
         // A file that speaks of all the words is more likely the place than one that has a single word of them.
         let together = hits[start..].iter().fold(0, |bits, hit| bits | hit.terms);
         let factor = 0.85 + 0.3 * share(&weighed, together);
-        hits[start..].iter_mut().for_each(|hit| hit.score *= factor);
+        for hit in &mut hits[start..] {
+            hit.score *= factor * (0.75 + 0.5 * share(&weighed, hit.terms));
+        }
     }
     hits.sort_by(|a, b| {
         let by_score = b.score.total_cmp(&a.score);
@@ -135,8 +137,8 @@ fn score_line<'a>(
     line: usize,
     text: &'a str,
 ) -> Option<Hit<'a>> {
-    let quoted = question.quotes.iter().filter(|quote| text.contains(quote.as_str())).count();
-    if quoted == 0 && !place.named && !weighed.iter().any(|one| holds(text, &one.needles)) {
+    let quoted: f64 = question.quotes.iter().map(|quote| quote_worth(quote, text)).sum();
+    if quoted == 0.0 && !place.named && !weighed.iter().any(|one| holds(text, &one.needles)) {
         return None;
     }
     let definition = definition::definition(path, text);
@@ -149,10 +151,22 @@ fn score_line<'a>(
         score *= kind_factor(found.kind, question) * testlike_factor(path, text, question.shelf);
         score *= if definition::is_local(path, text, found.kind) { 0.4 } else { 1.0 };
     }
-    score += 4.0 * quoted as f64;
+    score += quoted;
     score *= class_factor(place.class, question.shelf);
     score += if place.named { 0.3 } else { 0.0 };
     (score > 0.02).then_some(Hit { path, line, text, definition, class: place.class, score, terms })
+}
+
+/// A quoted text, whole or with some of its words filled in at run time.
+fn quote_worth(quote: &str, text: &str) -> f64 {
+    if text.contains(quote) {
+        return 4.0;
+    }
+    let words: Vec<&str> = quote.split_whitespace().filter(|word| word.chars().all(char::is_alphanumeric)).collect();
+    let lower = text.to_lowercase();
+    let there = words.iter().filter(|word| lower.contains(&word.to_lowercase())).count() as f64;
+    let share = there / words.len().max(1) as f64;
+    if words.len() >= 2 && share >= 0.6 { 2.5 * share } else { 0.0 }
 }
 
 /// A definition: what its name holds, then what the path and the rest of the line add.
@@ -185,6 +199,9 @@ fn score_name(
         weighed.iter().take(question.terms.len()).any(|one| one.term.parts.iter().any(|p| p.likeness(part) > 0.3))
     };
     let precision = name.iter().filter(|part| fits(part)).count() as f64 / name.len().max(1) as f64;
+    // What goes wrong with a thing is seldom the thing.
+    let failure = name.last().is_some_and(|part| ["error", "exception"].contains(&part.word.as_str()) && !fits(part));
+    by_name *= if failure { 0.6 } else { 1.0 };
     // A name that shares nothing with the question is worth no more than a use.
     let weight = if by_name > 0.0 { 1.0 } else { 0.3 };
     (by_name * (0.4 + 0.6 * precision) + beside * weight, bits)
@@ -219,6 +236,8 @@ fn score_use(weighed: &[Weighed<'_>], place: &Place, body: &[Part]) -> (f64, u32
 
 fn kind_factor(kind: Kind, question: &Question) -> f64 {
     let usual = match kind {
+        // A type says more about how something works than each of its functions.
+        Kind::Function if question.aim == Aim::Explain => 0.9,
         Kind::Function | Kind::Type => 1.0,
         Kind::Constant => 0.9,
         Kind::Module | Kind::Key => 0.6,
@@ -232,15 +251,19 @@ fn kind_factor(kind: Kind, question: &Question) -> f64 {
     if question.kinds.contains(&kind) { 1.3 } else { usual * 0.7 }
 }
 
-/// Tests that stand inside the source of Rust: indented, no arguments, no result, a sentence for a name.
 fn testlike_factor(path: &str, text: &str, shelf: Shelf) -> f64 {
-    let bare = text.trim();
-    let sentence = bare.matches('_').count() >= 3 && bare.ends_with("() {") && !bare.starts_with("pub");
-    match (path.ends_with(".rs") && text.starts_with(' ') && sentence, shelf) {
+    match (is_testlike(path, text), shelf) {
         (true, Shelf::Tests) => 1.8,
-        (true, _) => 0.35,
+        (true, Shelf::Source | Shelf::Documents) => 0.35,
         (false, _) => 1.0,
     }
+}
+
+/// Tests that stand inside the source of Rust: indented, no arguments, no result, a sentence for a name.
+pub(super) fn is_testlike(path: &str, text: &str) -> bool {
+    let bare = text.trim();
+    let sentence = bare.matches('_').count() >= 3 && bare.ends_with("() {") && !bare.starts_with("pub");
+    path.ends_with(".rs") && text.starts_with(' ') && sentence
 }
 
 /// The file itself, cited by its first line, when its name fits and that line was seen.

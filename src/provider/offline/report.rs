@@ -20,6 +20,9 @@ const MOST_BYTES: usize = 5_600;
 const PLAINLY: &str = "This is a search by words and definitions (offline/explorer), not a language model: it shows where things \
     stand and what they say of themselves, and judges nothing.";
 
+/// Lines that use a name, by file, source first.
+type Uses<'a> = BTreeMap<(FileClass, &'a str), Vec<(usize, &'a str)>>;
+
 /// The last message of the explorer.
 pub(super) fn write(question: &Question, evidence: &Evidence<'_>, had_tools: bool) -> String {
     let hits = if question.is_overview() { Vec::new() } else { rank::rank(question, evidence) };
@@ -51,7 +54,7 @@ fn found(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>], best: &
     if question.aim == Aim::Explain || question.aim == Aim::List {
         structure(&mut report, question, evidence, best);
     }
-    let others = others(question, hits, best);
+    let others = others(question, hits, best, &uses);
     if !others.is_empty() {
         report.push_str("\nEvidence, the closest first:\n");
         for hit in others {
@@ -59,7 +62,7 @@ fn found(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>], best: &
         }
     }
     if question.aim != Aim::Uses && !uses.is_empty() {
-        let _ = writeln!(report, "\nUsed in {}:", text::count(uses.len(), "other file", "other files"));
+        let _ = writeln!(report, "\nUsed in {}:", text::count(uses.len(), "file", "files"));
         use_list(&mut report, &uses, 6, 3);
     }
     report
@@ -89,13 +92,13 @@ fn headline(report: &mut String, question: &Question, evidence: &Evidence<'_>, b
     }
 }
 
-fn used(report: &mut String, best: &Hit<'_>, uses: &BTreeMap<(FileClass, &str), Vec<(usize, &str)>>) {
+fn used(report: &mut String, best: &Hit<'_>, uses: &Uses<'_>) {
     let name = best.definition.map_or("it", |found| found.name);
     let places = uses.values().map(Vec::len).sum();
     let _ = writeln!(
         report,
         "**`{name}`** is used in {} ({}):",
-        text::count(uses.len(), "other file", "other files"),
+        text::count(uses.len(), "file", "files"),
         text::count(places, "line", "lines")
     );
     use_list(report, uses, 12, 4);
@@ -103,7 +106,7 @@ fn used(report: &mut String, best: &Hit<'_>, uses: &BTreeMap<(FileClass, &str), 
 }
 
 /// Uses file by file, source first.
-fn use_list(report: &mut String, uses: &BTreeMap<(FileClass, &str), Vec<(usize, &str)>>, files: usize, lines: usize) {
+fn use_list(report: &mut String, uses: &Uses<'_>, files: usize, lines: usize) {
     for ((_, path), places) in uses.iter().take(files) {
         for (line, text) in places.iter().take(lines) {
             let _ = writeln!(report, "- {path}:{line} `{}`", quoted(text));
@@ -118,8 +121,8 @@ fn use_list(report: &mut String, uses: &BTreeMap<(FileClass, &str), Vec<(usize, 
 }
 
 /// Lines that name what the hit defines and do not define it, by file.
-fn uses<'a>(evidence: &Evidence<'a>, best: &Hit<'a>) -> BTreeMap<(FileClass, &'a str), Vec<(usize, &'a str)>> {
-    let mut uses: BTreeMap<(FileClass, &str), Vec<(usize, &str)>> = BTreeMap::new();
+fn uses<'a>(evidence: &Evidence<'a>, best: &Hit<'a>) -> Uses<'a> {
+    let mut uses = Uses::new();
     let Some(name) = plan::named(best) else { return uses };
     for (path, lines) in &evidence.files {
         let class = FileClass::of(path);
@@ -154,7 +157,11 @@ fn structure(report: &mut String, question: &Question, evidence: &Evidence<'_>, 
     for (line, text) in lines {
         let Some(found) = definition::definition(best.path, text) else { continue };
         let local = found.kind == Kind::Constant && text.starts_with([' ', '\t']);
-        if (*line == best.line && question.aim == Aim::Explain) || local || count >= 14 || found.name.contains("test") {
+        if (*line == best.line && question.aim == Aim::Explain)
+            || local
+            || count >= 14
+            || rank::is_testlike(best.path, text)
+        {
             continue;
         }
         let hit = Hit { line: *line, text, definition: Some(found), ..best.clone() };
@@ -172,7 +179,7 @@ fn structure(report: &mut String, question: &Question, evidence: &Evidence<'_>, 
 }
 
 /// The next best, with at least one for each word that the finding does not hold, and no more than three a file.
-fn others<'h, 'a>(question: &Question, hits: &'h [Hit<'a>], best: &Hit<'_>) -> Vec<&'h Hit<'a>> {
+fn others<'h, 'a>(question: &Question, hits: &'h [Hit<'a>], best: &Hit<'_>, uses: &Uses<'_>) -> Vec<&'h Hit<'a>> {
     let wanted = match question.aim {
         Aim::Place | Aim::Explain => 7,
         Aim::Uses => 4,
@@ -186,8 +193,10 @@ fn others<'h, 'a>(question: &Question, hits: &'h [Hit<'a>], best: &Hit<'_>) -> V
         let most = if question.aim == Aim::List { 6 } else { 3 };
         // Structure has shown the rest of the best file already.
         let shown = question.aim == Aim::Explain && hit.path == best.path && hit.definition.is_some();
+        let told =
+            uses.get(&(hit.class, hit.path)).is_some_and(|lines| lines.iter().any(|(line, _)| *line == hit.line));
         let new_word = hit.terms & !held != 0;
-        if shown || *in_file >= most || hit.score < best.score * 0.12 || (chosen.len() >= wanted && !new_word) {
+        if shown || told || *in_file >= most || hit.score < best.score * 0.12 || (chosen.len() >= wanted && !new_word) {
             continue;
         }
         *in_file += 1;
@@ -230,7 +239,11 @@ fn comment(evidence: &Evidence<'_>, hit: &Hit<'_>) -> Option<String> {
     }
     let mut above: Vec<&str> = Vec::new();
     for line in (1..hit.line).rev().take(30) {
-        let Some(text) = evidence.line(hit.path, line).map(str::trim) else { break };
+        let Some(text) = evidence.line(hit.path, line).map(str::trim) else {
+            // The comment goes on above what was read: its first sentence is not known.
+            above.clear();
+            break;
+        };
         if is_comment(text) {
             above.push(text);
         } else if !(text.starts_with("#[") || text.starts_with('@')) {

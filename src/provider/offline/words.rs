@@ -180,7 +180,7 @@ const STOP_WORDS: &str = "
     who whole whose why will with within without work worked working works would yes yet you your yours
     declaration declared define defined defines definition definitions describe description find found identify implement
     implementation implementations implemented implements important include included investigate involved summarise
-    summarize understand understanding cite cited brief concise detailed logic
+    summarize understand understanding cite cited brief concise detailed logic repo repository codebase
     wo ist sind der die das den dem ein eine einer und oder wird werden wurde wie was welche welcher welches datei zeile
     im von zu mit fuer für auf nicht bitte zeige finde definiert steht
     ou où est sont le la les un une des du de et dans qui que quel quelle quels quelles comment pourquoi fichier ligne
@@ -192,10 +192,10 @@ const STOP_WORDS: &str = "
     где находится находятся как работает что это в на и или для по из файл строка какой какая какие найди";
 
 const FAINT_WORDS: &str = "
-    answer answers call called caller callers calling calls citation citations code codebase detail details document
+    answer answers call called caller callers calling calls citation citations code detail details document
     evidence example examples file filename filenames files line lines list listed live location locations lookup mention
     name named names number numbers overview part parts path paths place places project question questions quote read
-    reading repo report reports repository result results return returns section sections short single snippet source
+    reading report reports result results return returns section sections short single snippet source
     sources specific structure summary usage usages walk write written";
 
 /// Words for one idea, tried only when the asked word itself is not there.
