@@ -36,5 +36,5 @@ mod workspace;
 
 /// Runs the command line and returns the exit code.
 pub fn run() -> u8 {
-    0
+    cli::main()
 }

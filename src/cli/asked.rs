@@ -72,10 +72,7 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
     let handover = Handover {
         environment: wire::environment(),
         access: access(&children, &settings)?,
-        pace_ms: wire::secret("DECODE_OFFLINE_PACE_MS")
-            .and_then(|text| text.parse().ok())
-            .or(settings.offline_pace_ms)
-            .unwrap_or(0),
+        pace_ms: pace(&settings),
     };
     let free = children.iter().all(|child| is_free(&child.model));
     let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
@@ -345,6 +342,24 @@ fn model_words(model: &str, handover: &Handover) -> String {
 
 fn text(path: impl AsRef<Path>) -> String {
     path.as_ref().to_string_lossy().into_owned()
+}
+
+/// What children of an earlier run need to go on: this caller's environment and keys.
+pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
+    let settings = wire::settings(&wire::project(None)?)?;
+    Ok(Handover {
+        environment: wire::environment(),
+        access: access(children, &settings)?,
+        pace_ms: pace(&settings),
+    })
+}
+
+/// How slowly the built-in search works, so that people can watch.
+fn pace(settings: &Settings) -> u64 {
+    wire::secret("DECODE_OFFLINE_PACE_MS")
+        .and_then(|text| text.parse().ok())
+        .or(settings.offline_pace_ms)
+        .unwrap_or(0)
 }
 
 /// Random bytes for a run's name.

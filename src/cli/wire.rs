@@ -288,3 +288,19 @@ pub(super) fn find(target: &Target) -> Result<(StateRoot, RunId, RunDir), CliErr
     let directory = state.run(&run);
     Ok((state, run, directory))
 }
+
+/// Whether the kernel holds a writer's commands to its workspace.
+pub(super) fn sandbox_holds() -> bool {
+    crate::sandbox::support().is_there()
+}
+
+/// What the start line says of it.
+pub(super) fn sandbox_words() -> String {
+    if sandbox_holds() { "sandbox: landlock".to_owned() } else { "sandbox: off".to_owned() }
+}
+
+/// What a model costs. Only those that run here are known: nothing.
+pub(super) fn price(model: &str) -> Option<crate::machine::spend::Price> {
+    let _ = model;
+    None
+}

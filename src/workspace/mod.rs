@@ -113,6 +113,26 @@ pub(crate) enum WorkspaceError {
 }
 
 impl WorkspaceError {
+    /// Whether another try would fail the same way.
+    pub(crate) const fn is_lasting(&self) -> bool {
+        match self {
+            Self::UnknownRecipe { .. }
+            | Self::NotBuilt { .. }
+            | Self::NotARepository { .. }
+            | Self::NoWorkTree { .. }
+            | Self::NoCommits { .. }
+            | Self::NotText { .. }
+            | Self::Command(CommandError::NotFound { .. }) => true,
+            Self::BranchTaken { .. }
+            | Self::NotOurs { .. }
+            | Self::Git { .. }
+            | Self::Command(_)
+            | Self::Disk { .. }
+            | Self::Record(_)
+            | Self::BrokenRecord { .. } => false,
+        }
+    }
+
     fn disk(doing: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self::Disk { doing, path: path.to_owned(), source }
     }

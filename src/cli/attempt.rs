@@ -1,0 +1,139 @@
+//! `decode run --attempt DIR`: the loop of one attempt, in a window or as a detached process.
+//!
+//! It knows DIR and nothing else. Its first act is the claim; then it takes its one-time environment and key, enters
+//! the workspace, and works. HUP does not end it: somebody closed the window, or the server is gone.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::error::CliError;
+use super::here::{self, Surroundings};
+use super::{exit, output, window, wire};
+use crate::agent::{self, Interrupt};
+use crate::command::make_undumpable;
+use crate::model::brief::Brief;
+use crate::model::child::{Failure, FailureKind};
+use crate::model::report::{Outcome, Report};
+use crate::model::usage::Usage;
+use crate::store::AttemptDir;
+use crate::store::attempt::{self, Claimed, Claiming};
+use crate::store::handover::Handover;
+use crate::store::key::Key;
+
+pub(super) fn run(directory: &Path) -> Result<u8, CliError> {
+    let dir = AttemptDir::at(std::path::absolute(directory)?);
+    let claimed = match attempt::claim(dir, &wire::claim())? {
+        Claiming::Claimed(claimed) => claimed,
+        Claiming::AlreadyTaken => return Ok(exit::DONE),
+    };
+    // A process that holds a key must not be read by the commands it starts.
+    let _ = make_undumpable();
+    let brief = claimed.brief()?;
+    match prepare(&claimed, &brief) {
+        Ok((handover, key)) => wire::runtime()?.block_on(work(claimed, brief, handover, key)),
+        Err(error) => {
+            report_failure(&claimed, &brief, &error)?;
+            Err(error)
+        }
+    }
+}
+
+/// Takes the handover and enters the workspace.
+fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError> {
+    let handover = match &brief.environment {
+        Some(path) => Handover::take(Path::new(path))?,
+        None => Handover::default(),
+    };
+    let state = claimed
+        .dir()
+        .run()
+        .and_then(|run| run.state())
+        .ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
+    let key = wire::key(&state)?;
+    std::env::set_current_dir(&brief.lease.path)
+        .map_err(|error| CliError::missing(format!("the workspace `{}` cannot be entered: {error}", brief.lease.path)))?;
+    Ok((handover, key))
+}
+
+async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> Result<u8, CliError> {
+    let (interrupt, interrupted) = watch::channel(Interrupt::None);
+    listen_to_signals(interrupt)?;
+    let shows = output::data_goes_to_terminal();
+    let typed = (shows && output::input_is_terminal()).then(window::lines);
+    let attached = window::attached(&brief.run.to_string());
+    let around = Surroundings { handover, key, typed, interrupt: interrupted, attached };
+    match here::parts(&brief, around) {
+        Ok(parts) => {
+            let sink = Arc::new(window::Window::new(shows));
+            let ended = agent::run(claimed, brief, parts, sink).await;
+            ended.written?;
+            Ok(ended.exit)
+        }
+        Err(error) => {
+            report_failure(&claimed, &brief, &error)?;
+            Err(error)
+        }
+    }
+}
+
+/// TERM and INT end the attempt with a report; HUP and failed writes to a lost terminal are nothing.
+fn listen_to_signals(interrupt: watch::Sender<Interrupt>) -> Result<(), CliError> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        loop {
+            let said = tokio::select! {
+                Some(()) = term.recv() => Interrupt::Terminate,
+                Some(()) = int.recv() => Interrupt::Interrupt,
+                // Somebody closed the window, or the server is gone: the work goes on.
+                Some(()) = hup.recv() => continue,
+                else => return,
+            };
+            interrupt.send_if_modified(|now| {
+                let first = *now == Interrupt::None;
+                if first {
+                    *now = said;
+                }
+                first
+            });
+        }
+    });
+    Ok(())
+}
+
+/// An attempt that cannot start says why where the supervisor looks.
+fn report_failure(claimed: &Claimed, brief: &Brief, error: &CliError) -> Result<(), CliError> {
+    let kind = match error.code {
+        exit::USAGE => FailureKind::Usage,
+        5 => FailureKind::Provider,
+        _ => FailureKind::Missing,
+    };
+    let mut detail = error.message.clone();
+    for cause in &error.causes {
+        detail.push_str(": ");
+        detail.push_str(cause);
+    }
+    let report = Report {
+        v: Report::VERSION,
+        outcome: Outcome::Failed,
+        exit: error.code,
+        nonce: brief.nonce.clone(),
+        session: brief.session.clone(),
+        usage: Usage::ZERO,
+        tool_calls: 0,
+        evidence: 0,
+        duration_s: 0.0,
+        files_changed: Vec::new(),
+        citations: Vec::new(),
+        error: Some(Failure::new(kind, detail)),
+        limited_until: None,
+        co_driven: 0,
+        body: String::new(),
+    };
+    claimed.report(&report)?;
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! `decode fold`: the fold of a run, at its end or as it stands.
+
+use super::error::CliError;
+use super::{exit, output, wire};
+use crate::machine::{fold, view};
+use crate::model::id::Target;
+use crate::model::run::RunState;
+use crate::store::parts;
+
+/// Print the fold of a run; while it goes on, what there is so far
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// RUN or last
+    #[arg(value_name = "RUN")]
+    target: Target,
+
+    /// Cut to this many bytes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..))]
+    bytes: Option<u32>,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let (_, _, directory) = wire::find(&args.target)?;
+    let (file, found) = parts::read(&directory)?;
+    if file.state == RunState::Ended
+        && args.bytes.is_none()
+        && let Ok(text) = std::fs::read_to_string(directory.fold())
+    {
+        output::line(&text);
+        return Ok(exit::DONE);
+    }
+    let mut notes = Vec::new();
+    if file.state != RunState::Ended {
+        notes.push("the run goes on; this is what there is so far".to_owned());
+    }
+    let bytes = args.bytes.map_or(file.spec.fold_bytes, |bytes| bytes as usize);
+    output::line(&fold::fold(&file.spec.goal, &view::sections(&found), bytes, &notes));
+    Ok(exit::DONE)
+}

@@ -1,0 +1,140 @@
+//! An attempt as this process runs it: a window's process, or a task of `decode run`. One way to build its parts.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, watch};
+
+use super::error::CliError;
+use super::wire;
+use crate::agent::event::Sink;
+use crate::agent::{self, Interrupt, Parts, Typed};
+use crate::machine::environment;
+use crate::machine::gate::Confinement;
+use crate::model::brief::Brief;
+use crate::model::report::Report;
+use crate::model::tool_name::ToolName;
+use crate::store::AttemptDir;
+use crate::store::attempt::{self, Claiming};
+use crate::store::context;
+use crate::store::handover::Handover;
+use crate::store::key::Key;
+use crate::supervisor::{End, Here};
+
+/// The longest answer asked of a model.
+const MAX_TOKENS: u32 = 16_000;
+/// Tokens a model takes in, where nothing else is known.
+const WINDOW_TOKENS: u64 = 200_000;
+
+/// What a process brings to an attempt besides its files.
+pub(super) struct Surroundings {
+    pub(super) handover: Handover,
+    pub(super) key: Key,
+    pub(super) typed: Option<mpsc::Receiver<Typed>>,
+    pub(super) interrupt: watch::Receiver<Interrupt>,
+    pub(super) attached: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// The parts of one attempt.
+pub(super) fn parts(brief: &Brief, around: Surroundings) -> Result<Parts, CliError> {
+    let provider = wire::provider(&brief.spec.model, &around.handover)?;
+    let parent = format!("{}/{}", brief.run, brief.child.number());
+    let own = brief.lease.recipe != "shared";
+    let writes = brief.spec.persona.tools.iter().any(|tool| !tool.only_reads());
+    let holds = own && writes && wire::sandbox_holds();
+    Ok(Parts {
+        provider,
+        tools: wire::tools(),
+        clock: wire::clock,
+        key: around.key,
+        allow: Vec::new(),
+        deny: Vec::new(),
+        confinement: if holds { Confinement::InForce } else { Confinement::None },
+        context: context::gather(Path::new(&brief.lease.path)).text,
+        environment: environment::for_tools(&around.handover.environment, brief.depth, &parent),
+        price: wire::price(&brief.spec.model),
+        max_tokens: MAX_TOKENS,
+        window_tokens: WINDOW_TOKENS,
+        typed: around.typed,
+        interrupt: around.interrupt,
+        attached: around.attached,
+    })
+}
+
+/// Whether commands of this attempt need the sandbox prepared.
+pub(super) fn runs_commands(brief: &Brief) -> bool {
+    brief.spec.persona.tools.contains(&ToolName::Bash)
+}
+
+/// Runs attempts as tasks of this process.
+pub(super) struct InProcess {
+    pub(super) handover: Handover,
+    pub(super) key: Key,
+    pub(super) sink: Arc<dyn Sink>,
+    /// INT or TERM: which of them decides the exit status.
+    pub(super) interrupt: Arc<watch::Sender<Interrupt>>,
+    /// The last report, for whoever prints it.
+    pub(super) last: Arc<Mutex<Option<Report>>>,
+}
+
+impl Here for InProcess {
+    fn run(
+        &self,
+        dir: AttemptDir,
+        mut end: watch::Receiver<End>,
+    ) -> std::pin::Pin<Box<dyn Future<Output = u8> + Send>> {
+        let (handover, key, sink) = (self.handover.clone(), self.key.clone(), self.sink.clone());
+        let (interrupt, last) = (self.interrupt.clone(), self.last.clone());
+        Box::pin(async move {
+            // The machine asks to end: the same as a signal.
+            let teller = interrupt.clone();
+            let ends = tokio::spawn(async move {
+                if end.wait_for(|end| *end == End::Now).await.is_ok() {
+                    teller.send_if_modified(|said| {
+                        let first = *said == Interrupt::None;
+                        if first {
+                            *said = Interrupt::Terminate;
+                        }
+                        first
+                    });
+                }
+            });
+            let around = Surroundings {
+                handover,
+                key,
+                typed: None,
+                interrupt: interrupt.subscribe(),
+                attached: Arc::new(|| false),
+            };
+            let exit = one(dir, around, sink, &last).await;
+            ends.abort();
+            exit
+        })
+    }
+}
+
+/// Claims, runs and reports one attempt; what cannot even start says why in its exit status and on the sink.
+async fn one(dir: AttemptDir, around: Surroundings, sink: Arc<dyn Sink>, last: &Mutex<Option<Report>>) -> u8 {
+    let claimed = match attempt::claim(dir, &wire::claim()) {
+        Ok(Claiming::Claimed(claimed)) => claimed,
+        Ok(Claiming::AlreadyTaken) => return super::exit::DONE,
+        Err(error) => return told(&sink, &CliError::from(error)),
+    };
+    let brief = match claimed.brief() {
+        Ok(brief) => brief,
+        Err(error) => return told(&sink, &CliError::from(error)),
+    };
+    match parts(&brief, around) {
+        Ok(parts) => {
+            let ended = agent::run(claimed, brief, parts, sink).await;
+            *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ended.report);
+            ended.exit
+        }
+        Err(error) => told(&sink, &error),
+    }
+}
+
+fn told(sink: &Arc<dyn Sink>, error: &CliError) -> u8 {
+    sink.emit(&agent::event::AgentEvent::Note(error.render()));
+    error.code
+}

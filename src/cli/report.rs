@@ -1,0 +1,39 @@
+//! `decode report`: one child's report, whole.
+
+use super::error::CliError;
+use super::show::no_child;
+use super::{exit, output, wire};
+use crate::model::id::Target;
+use crate::store::parts;
+
+/// Print one child's report, whole
+///
+/// Example: decode report last/3
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// RUN/3; a run of one child needs no number
+    #[arg(value_name = "RUN/CHILD")]
+    target: Target,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let (_, run, directory) = wire::find(&args.target)?;
+    let (_, found) = parts::read(&directory)?;
+    let part = match &args.target.child {
+        Some(name) => found.iter().find(|part| name.matches(&part.id)),
+        None if found.len() == 1 => found.first(),
+        None => {
+            return Err(CliError::usage(format!("{run} has {} children; name one", found.len()))
+                .hint(format!("decode report {run}/1")));
+        }
+    };
+    let part = part.ok_or_else(|| no_child(&args.target, found.len()))?;
+    match &part.report {
+        Some(report) if !report.body.trim().is_empty() => {
+            output::line(&report.body);
+            Ok(exit::DONE)
+        }
+        Some(_) | None => Err(CliError::new(exit::FAILED, format!("{} has no report", part.id))
+            .hint(format!("decode show {run}/{}", part.id.number()))),
+    }
+}

@@ -1,0 +1,66 @@
+//! `decode resume`: drives a run on whose supervisor is gone.
+
+use super::error::CliError;
+use super::flags::Format;
+use super::{asked, exit, fan, output, start, wire};
+use crate::model::id::Target;
+use crate::model::run::{Place, RunFile, RunSpec, RunState};
+use crate::store::handover::Handover;
+use crate::store::{RunDir, parts, run as runs};
+
+/// Drive a run on whose supervisor is gone: what lives is taken up, what finished is kept
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// RUN or last
+    #[arg(value_name = "RUN")]
+    target: Target,
+
+    /// Start and return
+    #[arg(short, long)]
+    detach: bool,
+
+    /// What stdout carries
+    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
+    output_format: Format,
+
+    /// Say nothing on stderr but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let (_, run, directory) = wire::find(&args.target)?;
+    let (file, found) = parts::read(&directory)?;
+    if file.state == RunState::Ended {
+        return Err(CliError::new(exit::FAILED, format!("{run} is over")).hint(format!("decode fold {run}")));
+    }
+    if runs::is_driven(&directory) {
+        return Err(CliError::new(exit::FAILED, format!("{run} is being driven")).hint(format!("decode wait {run}")));
+    }
+    let specs: Vec<_> = found.iter().map(|part| part.spec.clone()).collect();
+    let handover = asked::handover(&specs)?;
+    wire::runtime()?.block_on(async {
+        start_again(&directory, &file, &handover).await?;
+        if args.detach {
+            output::line(run.as_str());
+            return Ok(exit::DONE);
+        }
+        fan::await_end(&directory, args.output_format, args.quiet).await
+    })
+}
+
+/// Starts a supervisor for a run that had one. A run of the place `here` goes on as a detached process.
+pub(super) async fn start_again(directory: &RunDir, file: &RunFile, handover: &Handover) -> Result<(), CliError> {
+    let place = match file.spec.place {
+        Place::Here => Place::Bare,
+        place @ (Place::Window | Place::Bare) => place,
+    };
+    let spec = RunSpec { place, ..file.spec.clone() };
+    let made = RunFile { state: RunState::Made, spec: spec.clone(), ended: None, exit: None, ..file.clone() };
+    runs::write_run(directory, &made, "")?;
+    if place == Place::Window {
+        // The session of the earlier supervisor may still hold its windows.
+        wire::tmux_server()?.make_room(spec.run.as_str()).await?;
+    }
+    start::supervisor(directory, &spec, handover).await
+}

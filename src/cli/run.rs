@@ -1,0 +1,284 @@
+//! `decode run`: one agent, headless. stdout carries its report and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use super::asked::{self, Asked, Door};
+use super::error::CliError;
+use super::flags::{Common, Format};
+use super::here::InProcess;
+use super::{attempt, exit, fan, output, prompts, start, wire};
+use crate::agent::Interrupt;
+use crate::agent::event::{AgentEvent, Sink, line};
+use crate::machine::snapshot;
+use crate::machine::view;
+use crate::model::id::RunName;
+use crate::model::report::Report;
+use crate::model::run::{Place, RunSpec};
+use crate::store::{RunDir, StateRoot, parts, run as runs};
+use crate::supervisor::{self, Call};
+
+/// Run one agent and print its report
+///
+/// stdout carries the report and nothing else. The run is kept on disk: `decode ps`, `decode show last`.
+///
+/// Example: decode run "Where is the agent tool function? Report the path with file:line."
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The task; `-` reads it from stdin
+    #[arg(value_name = "TASK")]
+    pub(super) task: Vec<String>,
+
+    /// Go on with the last session of this project
+    #[arg(short = 'c', long = "continue")]
+    go_on: bool,
+
+    /// Go on with a session by its id, or with a run's
+    #[arg(short, long, value_name = "ID", conflicts_with = "go_on")]
+    resume: Option<String>,
+
+    /// The id of the session, a UUID
+    #[arg(long, value_name = "UUID")]
+    session_id: Option<uuid::Uuid>,
+
+    /// Text after the persona's own prompt
+    #[arg(long, value_name = "TEXT")]
+    append_system_prompt: Option<String>,
+
+    /// The report is JSON that satisfies this schema
+    #[arg(long, value_name = "FILE")]
+    json_schema: Option<PathBuf>,
+
+    /// Requests to the model at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_turns: Option<u64>,
+
+    /// The other end: run the attempt whose brief lies there
+    #[arg(long, value_name = "DIR", hide = true)]
+    attempt: Option<PathBuf>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+pub(super) fn run(args: Args) -> Result<u8, CliError> {
+    if let Some(directory) = &args.attempt {
+        return attempt::run(directory);
+    }
+    let prompt = prompts::one(&args.task)?;
+    let state = wire::state_root()?;
+    let schema = args.json_schema.as_deref().map(read_schema).transpose()?;
+    let resume = resumed(&args, &state)?;
+    let session = args.session_id.map(|id| id.to_string());
+    let mut common = args.common;
+    if let Some(turns) = args.max_turns {
+        common.child_budget = Some(with_turns(common.child_budget, turns));
+    }
+    let door = Door {
+        default_agent: "build",
+        place: if common.detach { asked::place(&common) } else { Place::Here },
+        session: session.as_deref(),
+        resume: resume.as_deref(),
+        append_system_prompt: args.append_system_prompt.as_deref(),
+        schema: schema.as_ref(),
+    };
+    wire::runtime()?.block_on(async {
+        let asked = asked::build(vec![prompt], &common, door).await?;
+        let spec = runs::create(&state, asked.new.clone(), asked::random)?;
+        let directory = state.run(&spec.run);
+        if !common.quiet {
+            for note in &asked.notes {
+                output::talk(&format!("note: {note}"));
+            }
+            output::talk(&asked.start_line);
+        }
+        if common.detach {
+            start::supervisor(&directory, &spec, &asked.handover).await?;
+            output::line(spec.run.as_str());
+            return Ok(exit::DONE);
+        }
+        here(&directory, &spec, asked, &common).await
+    })
+}
+
+fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags::Limits {
+    use super::flags::Limits;
+    use crate::model::budget::Budget;
+    let base = match limits {
+        Some(Limits::Some(budget)) => budget,
+        Some(Limits::None) | None => Budget::NONE,
+    };
+    Limits::Some(Budget { requests: Some(turns), ..base })
+}
+
+fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CliError::usage(format!("`{}` cannot be read: {error}", path.display())))?;
+    serde_json::from_str(&text).map_err(|error| CliError::usage(format!("`{}` is not JSON: {error}", path.display())))
+}
+
+/// The session file to go on with.
+fn resumed(args: &Args, state: &StateRoot) -> Result<Option<PathBuf>, CliError> {
+    if args.go_on {
+        let project = wire::project(args.common.cwd.as_deref())?;
+        let run = runs::resolve(state, &RunName::Last, &project)?;
+        return session_of(&state.run(&run)).map(Some);
+    }
+    let Some(id) = &args.resume else { return Ok(None) };
+    if let Ok(target) = id.parse::<crate::model::id::Target>() {
+        let run = runs::resolve(state, &target.run, &wire::project(args.common.cwd.as_deref())?)?;
+        return session_of(&state.run(&run)).map(Some);
+    }
+    asked::session_file(state, id)
+        .map(Some)
+        .ok_or_else(|| CliError::usage(format!("no session has the id `{id}`")).hint("decode ps --all"))
+}
+
+fn session_of(directory: &RunDir) -> Result<PathBuf, CliError> {
+    let (_, found) = parts::read(directory)?;
+    let first = found.first().ok_or_else(|| CliError::usage("this run has no children"))?;
+    let attempt = first.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
+    let path = directory.child(&first.id).attempt(attempt).session();
+    if path.is_file() { Ok(path) } else { Err(CliError::usage("this run has no session yet")) }
+}
+
+/// Drives the run in this process and prints its report.
+async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common) -> Result<u8, CliError> {
+    let interrupt = Arc::new(watch::channel(Interrupt::None).0);
+    let last = Arc::new(Mutex::new(None));
+    let state = directory.state().ok_or_else(|| CliError::missing("the state directory is gone"))?;
+    let sink = Arc::new(Headless {
+        format: common.output_format,
+        talks: !common.quiet && output::talks_to_terminal(),
+        run: spec.run.to_string(),
+    });
+    let in_process = InProcess {
+        handover: asked.handover.clone(),
+        key: wire::key(&state)?,
+        sink,
+        interrupt: interrupt.clone(),
+        last: last.clone(),
+    };
+    let world = wire::world_here(directory.clone(), asked.handover, Arc::new(in_process))?;
+    let (to, calls) = mpsc::unbounded_channel();
+    listen(to, interrupt.clone())?;
+    let ended = supervisor::drive(world, calls).await?;
+    let report = last.lock().unwrap_or_else(PoisonError::into_inner).take();
+    print(directory, report.as_ref(), common.output_format)?;
+    Ok(match *interrupt.borrow() {
+        Interrupt::Interrupt => 130,
+        Interrupt::Terminate if ended.exit != exit::DONE => 143,
+        Interrupt::Terminate | Interrupt::None => ended.exit,
+    })
+}
+
+/// INT and TERM end the run within a second, with a report of what there is.
+fn listen(to: mpsc::UnboundedSender<Call>, interrupt: Arc<watch::Sender<Interrupt>>) -> Result<(), CliError> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        loop {
+            let said = tokio::select! {
+                Some(()) = int.recv() => Interrupt::Interrupt,
+                Some(()) = term.recv() => Interrupt::Terminate,
+                Some(()) = hup.recv() => Interrupt::Terminate,
+                else => return,
+            };
+            interrupt.send_replace(said);
+            if to.send(Call::Stop).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
+
+fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<(), CliError> {
+    let (file, found) = parts::read(directory)?;
+    let run = view::run(&file, &found);
+    let child = run.children.first().ok_or_else(|| CliError::missing("the run has no child"))?;
+    let body = report.map(|report| report.body.as_str()).unwrap_or_default();
+    match format {
+        Format::Text => {
+            if !body.trim().is_empty() {
+                output::line(body);
+            }
+            if let Some(error) = &child.error {
+                let mut said = CliError::new(exit::FAILED, error.clone());
+                said.hint = Some(format!("decode show {}", run.run));
+                output::talk(&said.render());
+            }
+        }
+        Format::Json | Format::StreamJson => {
+            output::line(&snapshot::run_json(&run, child, body, wire::clock().wall));
+        }
+    }
+    Ok(())
+}
+
+/// What a headless run tells while it works.
+struct Headless {
+    format: Format,
+    talks: bool,
+    run: String,
+}
+
+impl Sink for Headless {
+    fn emit(&self, event: &AgentEvent) {
+        match self.format {
+            Format::StreamJson => {
+                if let Some(json) = self.json(event) {
+                    output::line(&json.to_string());
+                }
+            }
+            Format::Text | Format::Json => {
+                // The report itself is data; it comes on stdout.
+                if self.talks
+                    && !matches!(event, AgentEvent::Said(_) | AgentEvent::Started { .. } | AgentEvent::Ended { .. })
+                    && let Some(line) = line(event)
+                {
+                    output::talk(&line);
+                }
+            }
+        }
+    }
+}
+
+impl Headless {
+    /// The event as an object; `None` for pieces that a later one repeats, and for the end, which is the result.
+    fn json(&self, event: &AgentEvent) -> Option<serde_json::Value> {
+        use serde_json::json;
+        Some(match event {
+            AgentEvent::Started { model, session, .. } => {
+                json!({"v": 1, "type": "start", "run": self.run, "session": session, "model": model})
+            }
+            AgentEvent::Said(text) => json!({"v": 1, "type": "text", "text": text}),
+            AgentEvent::ToolStarted { name, summary } => {
+                json!({"v": 1, "type": "tool", "name": name, "summary": summary})
+            }
+            AgentEvent::ToolEnded { name, ok, line } => {
+                json!({"v": 1, "type": "tool_result", "name": name, "ok": ok, "line": line})
+            }
+            AgentEvent::Steered { by, text } => json!({"v": 1, "type": "message", "by": by, "text": text}),
+            AgentEvent::Question { text } => json!({"v": 1, "type": "question", "text": text}),
+            AgentEvent::Limited { until, detail } => {
+                json!({"v": 1, "type": "limited", "until": until.to_string(), "detail": detail})
+            }
+            AgentEvent::Note(text) => json!({"v": 1, "type": "note", "text": text}),
+            AgentEvent::Cut { why } => json!({"v": 1, "type": "cut", "why": why}),
+            AgentEvent::Text(_)
+            | AgentEvent::Thinking(_)
+            | AgentEvent::Queued { .. }
+            | AgentEvent::Answered { .. }
+            | AgentEvent::Held
+            | AgentEvent::Ended { .. } => return None,
+        })
+    }
+}
+
+/// `fan` prints runs of one child as it prints all.
+pub(super) use fan::await_end;

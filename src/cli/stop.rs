@@ -1,0 +1,40 @@
+//! `decode stop`: ends a run or a child; what there is, is kept.
+
+use super::error::CliError;
+use super::{exit, output, send, wire};
+use crate::model::id::Target;
+use crate::model::request::Asked;
+use crate::model::run::RunState;
+use crate::store::{parts, run as runs};
+
+/// Stop a run or a child: asked to report first, then ended
+///
+/// Example: decode stop last/2
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// RUN or RUN/2
+    #[arg(value_name = "RUN[/CHILD]")]
+    target: Target,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    ask(&args.target, Asked::Stop)
+}
+
+/// Puts a signed request into the run's inbox, where its supervisor looks.
+pub(super) fn ask(target: &Target, asked: Asked) -> Result<u8, CliError> {
+    let (state, run, directory) = wire::find(target)?;
+    let (file, found) = parts::read(&directory)?;
+    let to = match &target.child {
+        None => run.to_string(),
+        Some(_) => format!("{run}/{}", send::only(target, &found)?.id.number()),
+    };
+    if file.state == RunState::Ended {
+        return Err(CliError::new(exit::FAILED, format!("{run} is already over")).hint(format!("decode fold {run}")));
+    }
+    send::request(&directory.inbox(), &to, asked, "", &wire::key(&state)?)?;
+    if !runs::is_driven(&directory) {
+        output::talk(&format!("note: no supervisor drives {run}; it acts on this at `decode resume {run}`"));
+    }
+    Ok(exit::DONE)
+}

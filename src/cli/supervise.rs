@@ -1,0 +1,80 @@
+//! `decode supervise DIR`: drives a run. Started by `fan` and its like, in window 0 of the run's session.
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::error::CliError;
+use super::{output, wire};
+use crate::command::{make_undumpable, raise_descriptor_limit};
+use crate::model::run::Place;
+use crate::store::RunDir;
+use crate::store::handover::Handover;
+use crate::store::run;
+use crate::supervisor::{self, Call};
+
+/// Drive a run (started by other verbs)
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The run's directory
+    directory: PathBuf,
+    /// The one-time file with environment and keys
+    #[arg(long, value_name = "FILE")]
+    handover: Option<PathBuf>,
+    /// End the run when this process ends
+    #[arg(long, value_name = "PID")]
+    caller: Option<i32>,
+}
+
+pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    let _ = make_undumpable();
+    let directory = RunDir::at(std::path::absolute(&args.directory)?);
+    let handover = match &args.handover {
+        Some(path) => Handover::take(path)?,
+        None => Handover::default(),
+    };
+    let _ = raise_descriptor_limit();
+    let file = run::read_run(&directory)?;
+    wire::runtime()?.block_on(async {
+        let place = file.spec.place;
+        let world = wire::world(directory, handover, place, args.caller)?;
+        if place == Place::Window {
+            window_closes_with_us().await;
+            output::line(&format!("decode · run {} · {}", file.spec.run, file.spec.goal));
+            output::line("Its children are in the windows beside this one; this one drives them.");
+        }
+        let (to, calls) = mpsc::unbounded_channel();
+        listen(to)?;
+        let ended = supervisor::drive(world, calls).await?;
+        Ok(ended.exit)
+    })
+}
+
+/// Window 0 goes when the run is over; windows of failed children stay.
+async fn window_closes_with_us() {
+    let (Ok(server), Ok(pane)) = (wire::tmux_server(), std::env::var("TMUX_PANE")) else { return };
+    // A window that stays is untidy and nothing worse.
+    let _ = server.let_window_close(&pane).await;
+}
+
+/// TERM and INT stop the run; HUP does not: the window may be closed and the run goes on.
+fn listen(to: mpsc::UnboundedSender<Call>) -> Result<(), CliError> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    let mut hup = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                Some(()) = term.recv() => {}
+                Some(()) = int.recv() => {}
+                Some(()) = hup.recv() => continue,
+                else => return,
+            }
+            if to.send(Call::Stop).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
