@@ -17,7 +17,7 @@ use super::report::{self, End, Tally};
 use super::turn::{Turn, window_bytes};
 use super::wheel::{Cut, Origin, Sources, Wheel};
 use super::{Ended, Parts, prompt};
-use crate::machine::gate::Policy;
+use crate::machine::gate::{self, Policy};
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
 use crate::model::child::{Ask, Failure, FailureKind};
@@ -133,6 +133,8 @@ impl Attempt {
         }
         let conversation = Conversation::new(session, history.messages, clock).map_err(missing)?;
         let persona = &brief.spec.persona;
+        let home = parts.environment.iter().find(|(name, _)| name == "HOME").map(|(_, path)| PathBuf::from(path));
+        let anchored = |rules| gate::anchored(rules, Path::new(&brief.lease.path), home.as_deref());
         let mut attempt = Self {
             provider: parts.provider,
             model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),
@@ -140,8 +142,8 @@ impl Attempt {
             tools,
             policy: Policy {
                 mode: persona.mode,
-                allow: [persona.allow.clone(), parts.allow].concat(),
-                deny: [persona.deny.clone(), parts.deny].concat(),
+                allow: anchored([persona.allow.clone(), parts.allow].concat()),
+                deny: anchored([persona.deny.clone(), parts.deny].concat()),
                 confinement: parts.confinement,
             },
             price: parts.price,

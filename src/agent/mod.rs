@@ -72,6 +72,8 @@ pub(crate) enum Typed {
     Escape,
     /// Any other key: the person is still there.
     Key,
+    /// The window was closed; the work goes on without it.
+    WindowGone,
 }
 
 /// A signal that ends the attempt.

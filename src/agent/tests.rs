@@ -20,7 +20,7 @@ use crate::model::persona::Mode;
 use crate::model::report::Outcome;
 use crate::model::request::{Asked, Request as Letter};
 use crate::model::rule::Subject;
-use crate::model::status::{Phase, Status};
+use crate::model::status::{Phase, Status, WindowState};
 use crate::model::time::{Now, Timestamp};
 use crate::model::tool_name::ToolName;
 use crate::model::usage::Usage;
@@ -635,10 +635,7 @@ async fn a_signal_ends_the_tool_and_leaves_a_report_within_a_second() {
         ]]);
         let (sender, seen) = (world.interrupt.clone(), Arc::clone(&world.seen));
         let sent = tokio::spawn(async move {
-            let runs = |event: &AgentEvent| matches!(event, AgentEvent::ToolStarted { .. });
-            while !seen.0.lock().unwrap().iter().any(runs) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            tool_started(&seen).await;
             sender.send(interrupt).unwrap();
             clock().mono_ms
         });
@@ -689,17 +686,33 @@ async fn escape_cuts_the_answer_and_holds_until_the_person_speaks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_held_child_goes_on_two_minutes_after_the_last_key() {
-    let mut world = World::new(vec![]);
-    let escape = world.types(Typed::Escape);
-    world.script(vec![
-        vec![Call("1", "bash", json!({"command": "sleep 999"})), Do(Box::new(escape))],
-        vec![Say("went on")],
-    ]);
-    let started = clock().mono_ms;
+    let mut world = World::new(vec![vec![Call("1", "bash", json!({"command": "sleep 999"}))], vec![Say("went on")]]);
+    let (typed, seen) = (world.typed.clone(), Arc::clone(&world.seen));
+    let person = tokio::spawn(async move {
+        tool_started(&seen).await;
+        typed.send(Typed::Escape).await.unwrap();
+        clock().mono_ms
+    });
     let ended = world.run().await;
-    assert!((120_000..123_000).contains(&(clock().mono_ms - started)));
+    let held = clock().mono_ms - person.await.unwrap();
+    assert!((119_000..123_000).contains(&held), "{held}");
     assert_eq!(world.last_told(1), "false partial output");
     assert_eq!(ended.report.body, "went on");
+}
+
+async fn tool_started(seen: &Seen) {
+    while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::ToolStarted { .. })) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_window_does_not_end_the_work() {
+    let mut world = World::new(vec![]);
+    let closed = world.types(Typed::WindowGone);
+    world.script(vec![vec![read_a("1"), Do(Box::new(closed))], vec![Say("done")]]);
+    assert_eq!(world.run().await.exit, 0);
+    assert_eq!(world.status().window, WindowState::Gone);
 }
 
 #[tokio::test(start_paused = true)]

@@ -135,8 +135,10 @@ impl Attempt {
         let cut_off = || ProviderError::Interrupted { detail: "the stream ended before its end".to_owned() };
         let ended = loop {
             let event = tokio::select! {
-                event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
+                // A signal first: a stream that always has more to say must not keep it waiting.
+                biased;
                 cut = self.wheel.cut() => break Streamed::Cut(cut),
+                event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
             };
             match event {
                 Ok(ProviderEvent::Text(text)) => {
