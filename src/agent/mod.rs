@@ -5,7 +5,7 @@
 //! signals themselves (the caller's), and every concrete provider and tool.
 
 mod ask;
-mod attempt;
+pub(crate) mod attempt;
 mod call;
 mod context;
 mod conversation;
@@ -20,8 +20,6 @@ mod wheel;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-
-pub(crate) use self::attempt::run;
 
 use crate::machine::gate::Confinement;
 use crate::machine::spend::Price;
@@ -84,14 +82,14 @@ pub(crate) enum Interrupt {
     /// TERM.
     Terminate,
     /// INT to a headless run.
-    Interrupt,
+    CtrlC,
 }
 
 impl Interrupt {
     /// The exit status that follows.
     const fn exit(self) -> u8 {
         match self {
-            Self::Interrupt => 130,
+            Self::CtrlC => 130,
             Self::None | Self::Terminate => 143,
         }
     }

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
+use super::attempt::run;
 use super::event::{AgentEvent, Sink};
-use super::{Ended, Interrupt, Parts, Typed, run};
+use super::{Ended, Interrupt, Parts, Typed};
 use crate::machine::gate::Confinement;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
@@ -39,7 +40,7 @@ const KEY: [u8; 32] = [9; 32];
 fn clock() -> Now {
     static START: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
     let ms = START.elapsed().as_millis() as u64;
-    Now { mono_ms: ms, wall: Timestamp::from_millis(1_796_074_899_000 + ms as i64) }
+    Now { mono_ms: ms, wall: Timestamp::from_millis(1_796_074_899_000 + i64::try_from(ms).unwrap()) }
 }
 
 /// One step of a scripted answer.
@@ -627,7 +628,7 @@ async fn a_used_up_quota_parks_the_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_ends_the_tool_and_leaves_a_report_within_a_second() {
-    for (interrupt, exit) in [(Interrupt::Terminate, 143), (Interrupt::Interrupt, 130)] {
+    for (interrupt, exit) in [(Interrupt::Terminate, 143), (Interrupt::CtrlC, 130)] {
         let mut world = World::new(vec![vec![
             Say("I run it"),
             Call("1", "bash", json!({"command": "sleep 999"})),

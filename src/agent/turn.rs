@@ -14,7 +14,7 @@ use super::prompt;
 use super::report::End;
 use super::wheel::Cut;
 use crate::machine::backoff::{self, Next, Reason, Trouble};
-use crate::machine::spend::{self, Leave, Need};
+use crate::machine::spend::{self, Leave, Need, Price};
 use crate::model::child::{Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message};
 use crate::model::status::Phase;
@@ -172,7 +172,9 @@ impl Attempt {
         if began || was_answered {
             let output_tokens = context::tokens(context::bytes_of(&Message::Assistant(partial.clone())));
             let usage = Usage { requests: 1, input_tokens, cached_tokens: 0, output_tokens, cost_usd: None };
-            self.spend(usage);
+            // An estimate by what the others cost is better than a bound in USD that holds no more.
+            let price = self.price.or_else(|| Price::seen(&self.tally.usage));
+            self.spend(Usage { cost_usd: price.map(|price| price.of(&usage)), ..usage });
         }
         if began {
             self.conversation.note(&format!("an answer was cut ({why}) after: {}", partial.text));

@@ -126,7 +126,7 @@ impl Wheel {
         let interrupt = *self.from.interrupt.borrow();
         match interrupt {
             Interrupt::None => None,
-            Interrupt::Terminate | Interrupt::Interrupt => Some(interrupt),
+            Interrupt::Terminate | Interrupt::CtrlC => Some(interrupt),
         }
     }
 
