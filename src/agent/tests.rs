@@ -817,3 +817,55 @@ async fn a_session_in_use_is_refused_and_its_inbox_closed() {
     assert_eq!((ended.exit, world.asked().len()), (6, 0));
     assert!(!world.dir().inbox().exists());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_seen_but_not_taken_in_before_a_signal_is_kept() {
+    let mut world = World::new(vec![vec![Call("1", "bash", json!({"command": "sleep 999"}))]]);
+    let (sender, seen, send_steer) =
+        (world.interrupt.clone(), Arc::clone(&world.seen), world.letter(Asked::Steer, "wait"));
+    let outside = tokio::spawn(async move {
+        tool_started(&seen).await;
+        send_steer();
+        while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::Queued { .. })) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        sender.send(Interrupt::Terminate).unwrap();
+    });
+    assert_eq!(world.run().await.exit, 143);
+    outside.await.unwrap();
+    let kept = undelivered(&world.dir(), &names_of(&world.brief), &Key::from_bytes(KEY));
+    assert_eq!(kept.iter().map(|letter| letter.text.as_str()).collect::<Vec<_>>(), ["wait"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bug_in_the_loop_still_leaves_a_report() {
+    let mut world = World::new(vec![vec![Do(Box::new(|| panic!("a bug in a provider")))]]);
+    let ended = world.run().await;
+    let failure = ended.report.error.unwrap();
+    assert_eq!((ended.exit, failure.kind), (70, FailureKind::Internal));
+    assert_eq!(failure.detail, "a bug in a provider");
+    assert!(!world.dir().inbox().exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_carried_out_only_when_a_person_approves_it() {
+    for (answer, written) in [("y", true), ("not yet", false)] {
+        let mut world = World::new(vec![
+            vec![Call("1", "exit_plan_mode", json!({"plan": "write b.rs"}))],
+            vec![Call("2", "write", json!({"path": "b.rs"}))],
+            vec![Say("done")],
+        ]);
+        world.brief.spec.persona.mode = Mode::Plan;
+        world.brief.spec.ask = Ask::Always;
+        let (typed, seen) = (world.typed.clone(), Arc::clone(&world.seen));
+        let person = tokio::spawn(async move {
+            while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::Question { .. })) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            typed.send(line(answer)).await.unwrap();
+        });
+        world.run().await;
+        person.await.unwrap();
+        assert_eq!(world.directory.path().join("tree/b.rs").exists(), written, "{answer}");
+    }
+}
