@@ -17,11 +17,12 @@ use super::report::{self, End, Tally};
 use super::turn::{Turn, window_bytes};
 use super::wheel::{Cut, Origin, Sources, Wheel};
 use super::{Ended, Parts, prompt};
-use crate::machine::gate::Policy;
+use crate::machine::gate::{self, Policy};
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
 use crate::model::child::{Ask, Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message, StopReason};
+use crate::model::rule::Rule;
 use crate::model::status::Phase;
 use crate::model::time::Now;
 use crate::model::tool_name::ToolName;
@@ -122,28 +123,14 @@ impl Attempt {
         let clock = parts.clock;
         let now = clock();
         let missing = |error: SessionError| Failure::new(FailureKind::Missing, chain(&error));
+        let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
         let approvable = brief.spec.ask == Ask::Always || (parts.attached)();
         let tools = offered(&parts.tools, &brief.spec.persona.tools, approvable);
-        let (session, history) =
-            Session::begin(&dir.session(), &brief.session, earlier(dir, brief).as_deref(), now.wall)
-                .map_err(missing)?;
-        for damage in &history.damage {
-            let note = format!("line {} of the session is lost: {}", damage.line, damage.what);
-            sink.emit(&AgentEvent::Note(note));
-        }
-        let conversation = Conversation::new(session, history.messages, clock).map_err(missing)?;
-        let persona = &brief.spec.persona;
         let mut attempt = Self {
-            provider: parts.provider,
             model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),
             tools_bytes: tools.iter().map(|tool| bytes_of(tool.as_ref())).sum(),
             tools,
-            policy: Policy {
-                mode: persona.mode,
-                allow: [persona.allow.clone(), parts.allow].concat(),
-                deny: [persona.deny.clone(), parts.deny].concat(),
-                confinement: parts.confinement,
-            },
+            policy: policy(brief, &parts),
             price: parts.price,
             max_tokens: parts.max_tokens,
             window_bytes: window_bytes(parts.window_tokens),
@@ -151,6 +138,7 @@ impl Attempt {
             tally: inherited(&conversation),
             said: conversation.last_text().to_owned(),
             conversation,
+            provider: parts.provider,
             wheel: Wheel::new(Sources {
                 inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
                 typed: parts.typed,
@@ -158,7 +146,7 @@ impl Attempt {
                 attached: parts.attached,
                 ask: brief.spec.ask,
                 clock,
-                sink: sink.clone(),
+                sink: Arc::clone(&sink),
                 status: status.clone(),
             }),
             status,
@@ -187,11 +175,10 @@ impl Attempt {
         let task = self.brief.spec.prompt.clone();
         let resumed = !self.conversation.messages().is_empty();
         match self.brief.start.clone() {
-            Start::Fresh => self.conversation.user("task", &task)?,
             Start::Nudged(why) => self.conversation.user("task", &prompt::nudged(&task, &why))?,
             Start::Resumed(_) if resumed => self.conversation.user("decode", prompt::RESUMED)?,
-            // It died before it had written anything.
-            Start::Resumed(_) => self.conversation.user("task", &task)?,
+            // An attempt that died before it had written anything is no different from none.
+            Start::Fresh | Start::Resumed(_) => self.conversation.user("task", &task)?,
             Start::Continued(_, text) => self.conversation.user("person", &text)?,
         }
         for text in std::mem::take(&mut self.brief.undelivered) {
@@ -361,6 +348,36 @@ impl Attempt {
 
     pub(super) fn tell(&self, text: &str) {
         self.sink.emit(&AgentEvent::Note(text.to_owned()));
+    }
+}
+
+/// The session of the attempt with all it goes on from; what of that is damaged is told.
+fn conversation(
+    dir: &AttemptDir,
+    brief: &Brief,
+    sink: &dyn Sink,
+    clock: fn() -> Now,
+) -> Result<Conversation, SessionError> {
+    let earlier = earlier(dir, brief);
+    let (session, history) = Session::begin(&dir.session(), &brief.session, earlier.as_deref(), clock().wall)?;
+    for damage in &history.damage {
+        let note = format!("line {} of the session is lost: {}", damage.line, damage.what);
+        sink.emit(&AgentEvent::Note(note));
+    }
+    Conversation::new(session, &history.messages, clock)
+}
+
+/// The persona's rules and the user's, in the form the gate knows.
+fn policy(brief: &Brief, parts: &Parts) -> Policy {
+    let persona = &brief.spec.persona;
+    let home = parts.environment.iter().find(|(name, _)| name == "HOME").map(|(_, path)| Path::new(path));
+    let anchored =
+        |own: &[Rule], users: &[Rule]| gate::anchored([own, users].concat(), Path::new(&brief.lease.path), home);
+    Policy {
+        mode: persona.mode,
+        allow: anchored(&persona.allow, &parts.allow),
+        deny: anchored(&persona.deny, &parts.deny),
+        confinement: parts.confinement,
     }
 }
 

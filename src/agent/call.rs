@@ -165,6 +165,8 @@ impl Attempt {
         let running = batch.iter().map(|ready| caught(ready, &scope));
         let mut running = std::pin::pin!(join_all(running));
         let (answers, cut) = tokio::select! {
+            // What is finished is kept, whatever else comes at the same moment.
+            biased;
             answers = &mut running => (answers, None),
             cut = self.wheel.cut() => {
                 // The receivers may be gone already; then there is nothing left to end.

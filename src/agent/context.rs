@@ -32,15 +32,17 @@ pub(super) fn bytes_of(message: &Message) -> usize {
 /// The messages of a request of at most `bytes` bytes: the oldest results go first. An answer that says nothing is left
 /// out, because strict servers refuse it.
 pub(super) fn fitting(messages: &[Message], bytes: usize) -> Vec<Message> {
-    let mut total: usize = messages.iter().map(bytes_of).sum();
+    let total: usize = messages.iter().map(bytes_of).sum();
+    // In steps: a request that begins like the one before is cheaper, so most turns must leave out the same.
+    let mut excess = total.saturating_sub(bytes).next_multiple_of((bytes / 4).max(1));
     let mut kept = Vec::with_capacity(messages.len());
     // The results of the newest turn are what the model waits for.
     let newest = messages.iter().rposition(|message| matches!(message, Message::Assistant(_))).unwrap_or(0);
     for (index, message) in messages.iter().enumerate() {
         match message {
             Message::Assistant(AssistantMessage { text, calls, .. }) if text.is_empty() && calls.is_empty() => {}
-            Message::Tool(result) if total > bytes && index < newest && result.output.len() > SHORT => {
-                total -= result.output.len() - ELIDED.len();
+            Message::Tool(result) if excess > 0 && index < newest && result.output.len() > SHORT => {
+                excess = excess.saturating_sub(result.output.len() - ELIDED.len());
                 kept.push(Message::Tool(ToolResult { output: ELIDED.to_owned(), ..result.clone() }));
             }
             other => kept.push(other.clone()),
@@ -76,5 +78,12 @@ mod tests {
         assert_eq!(kept.last(), messages.last());
         assert!(matches!(&kept[2], Message::Tool(result) if result.output == ELIDED));
         assert_eq!(fitting(&messages, 1_000_000), messages);
+        // Sixteen thousand are left out in steps of four, which is two of these turns.
+        let left_out = |turns: usize| {
+            let kept = fitting(&messages[..=2 * turns], 16_000);
+            kept.iter().filter(|message| matches!(message, Message::Tool(result) if result.output == ELIDED)).count()
+        };
+        let same = (20..40).filter(|turns| left_out(*turns) == left_out(turns + 1)).count();
+        assert!(same >= 9, "{same} of 20 turns begin like the one before");
     }
 }

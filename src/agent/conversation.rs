@@ -15,8 +15,8 @@ pub(super) struct Conversation {
 
 impl Conversation {
     /// Goes on from what a session held; calls without a result are closed, in the file too.
-    pub(super) fn new(session: Session, history: Vec<Message>, clock: fn() -> Now) -> Result<Self, SessionError> {
-        let mut messages = session::repair(history.clone());
+    pub(super) fn new(session: Session, history: &[Message], clock: fn() -> Now) -> Result<Self, SessionError> {
+        let mut messages = session::repair(history.to_vec());
         // Results that repair put at the end are new; those further up would not be in their place in the file.
         let closing = messages.iter().rev().take_while(|message| matches!(message, Message::Tool(_))).count();
         let tail = messages.split_off(messages.len() - closing);

@@ -15,7 +15,7 @@ pub(crate) enum AgentEvent {
         model: String,
         session: String,
     },
-    /// A piece of an answer as it comes; `Said` follows with the whole.
+    /// A piece of an answer as it comes, control characters and all; `Said` follows with the whole.
     Text(String),
     Thinking(String),
     /// A whole answer.

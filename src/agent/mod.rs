@@ -5,7 +5,7 @@
 //! signals themselves (the caller's), and every concrete provider and tool.
 
 mod ask;
-mod attempt;
+pub(crate) mod attempt;
 mod call;
 mod context;
 mod conversation;
@@ -20,8 +20,6 @@ mod wheel;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
-
-pub(crate) use self::attempt::run;
 
 use crate::machine::gate::Confinement;
 use crate::machine::spend::Price;
@@ -72,6 +70,8 @@ pub(crate) enum Typed {
     Escape,
     /// Any other key: the person is still there.
     Key,
+    /// The window was closed; the work goes on without it.
+    WindowGone,
 }
 
 /// A signal that ends the attempt.
@@ -82,14 +82,14 @@ pub(crate) enum Interrupt {
     /// TERM.
     Terminate,
     /// INT to a headless run.
-    Interrupt,
+    CtrlC,
 }
 
 impl Interrupt {
     /// The exit status that follows.
     const fn exit(self) -> u8 {
         match self {
-            Self::Interrupt => 130,
+            Self::CtrlC => 130,
             Self::None | Self::Terminate => 143,
         }
     }

@@ -124,7 +124,7 @@ mod tests {
             (failed(FailureKind::Internal), Outcome::Failed, 70),
             (failed(FailureKind::Empty), Outcome::Failed, 1),
             (End::Cancelled(Interrupt::Terminate), Outcome::Cancelled, 143),
-            (End::Cancelled(Interrupt::Interrupt), Outcome::Cancelled, 130),
+            (End::Cancelled(Interrupt::CtrlC), Outcome::Cancelled, 130),
             (End::Parked { until, detail: "x".into() }, Outcome::Failed, 75),
         ];
         for (end, outcome, exit) in cases {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
+use super::attempt::run;
 use super::event::{AgentEvent, Sink};
-use super::{Ended, Interrupt, Parts, Typed, run};
+use super::{Ended, Interrupt, Parts, Typed};
 use crate::machine::gate::Confinement;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
@@ -20,7 +21,7 @@ use crate::model::persona::Mode;
 use crate::model::report::Outcome;
 use crate::model::request::{Asked, Request as Letter};
 use crate::model::rule::Subject;
-use crate::model::status::{Phase, Status};
+use crate::model::status::{Phase, Status, WindowState};
 use crate::model::time::{Now, Timestamp};
 use crate::model::tool_name::ToolName;
 use crate::model::usage::Usage;
@@ -39,7 +40,7 @@ const KEY: [u8; 32] = [9; 32];
 fn clock() -> Now {
     static START: LazyLock<tokio::time::Instant> = LazyLock::new(tokio::time::Instant::now);
     let ms = START.elapsed().as_millis() as u64;
-    Now { mono_ms: ms, wall: Timestamp::from_millis(1_796_074_899_000 + ms as i64) }
+    Now { mono_ms: ms, wall: Timestamp::from_millis(1_796_074_899_000 + i64::try_from(ms).unwrap()) }
 }
 
 /// One step of a scripted answer.
@@ -627,7 +628,7 @@ async fn a_used_up_quota_parks_the_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_ends_the_tool_and_leaves_a_report_within_a_second() {
-    for (interrupt, exit) in [(Interrupt::Terminate, 143), (Interrupt::Interrupt, 130)] {
+    for (interrupt, exit) in [(Interrupt::Terminate, 143), (Interrupt::CtrlC, 130)] {
         let mut world = World::new(vec![vec![
             Say("I run it"),
             Call("1", "bash", json!({"command": "sleep 999"})),
@@ -635,10 +636,7 @@ async fn a_signal_ends_the_tool_and_leaves_a_report_within_a_second() {
         ]]);
         let (sender, seen) = (world.interrupt.clone(), Arc::clone(&world.seen));
         let sent = tokio::spawn(async move {
-            let runs = |event: &AgentEvent| matches!(event, AgentEvent::ToolStarted { .. });
-            while !seen.0.lock().unwrap().iter().any(runs) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            tool_started(&seen).await;
             sender.send(interrupt).unwrap();
             clock().mono_ms
         });
@@ -689,17 +687,33 @@ async fn escape_cuts_the_answer_and_holds_until_the_person_speaks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_held_child_goes_on_two_minutes_after_the_last_key() {
-    let mut world = World::new(vec![]);
-    let escape = world.types(Typed::Escape);
-    world.script(vec![
-        vec![Call("1", "bash", json!({"command": "sleep 999"})), Do(Box::new(escape))],
-        vec![Say("went on")],
-    ]);
-    let started = clock().mono_ms;
+    let mut world = World::new(vec![vec![Call("1", "bash", json!({"command": "sleep 999"}))], vec![Say("went on")]]);
+    let (typed, seen) = (world.typed.clone(), Arc::clone(&world.seen));
+    let person = tokio::spawn(async move {
+        tool_started(&seen).await;
+        typed.send(Typed::Escape).await.unwrap();
+        clock().mono_ms
+    });
     let ended = world.run().await;
-    assert!((120_000..123_000).contains(&(clock().mono_ms - started)));
+    let held = clock().mono_ms - person.await.unwrap();
+    assert!((119_000..123_000).contains(&held), "{held}");
     assert_eq!(world.last_told(1), "false partial output");
     assert_eq!(ended.report.body, "went on");
+}
+
+async fn tool_started(seen: &Seen) {
+    while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::ToolStarted { .. })) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_window_does_not_end_the_work() {
+    let mut world = World::new(vec![]);
+    let closed = world.types(Typed::WindowGone);
+    world.script(vec![vec![read_a("1"), Do(Box::new(closed))], vec![Say("done")]]);
+    assert_eq!(world.run().await.exit, 0);
+    assert_eq!(world.status().window, WindowState::Gone);
 }
 
 #[tokio::test(start_paused = true)]
@@ -802,4 +816,56 @@ async fn a_session_in_use_is_refused_and_its_inbox_closed() {
     drop(held);
     assert_eq!((ended.exit, world.asked().len()), (6, 0));
     assert!(!world.dir().inbox().exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_was_seen_but_not_taken_in_before_a_signal_is_kept() {
+    let mut world = World::new(vec![vec![Call("1", "bash", json!({"command": "sleep 999"}))]]);
+    let (sender, seen, send_steer) =
+        (world.interrupt.clone(), Arc::clone(&world.seen), world.letter(Asked::Steer, "wait"));
+    let outside = tokio::spawn(async move {
+        tool_started(&seen).await;
+        send_steer();
+        while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::Queued { .. })) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        sender.send(Interrupt::Terminate).unwrap();
+    });
+    assert_eq!(world.run().await.exit, 143);
+    outside.await.unwrap();
+    let kept = undelivered(&world.dir(), &names_of(&world.brief), &Key::from_bytes(KEY));
+    assert_eq!(kept.iter().map(|letter| letter.text.as_str()).collect::<Vec<_>>(), ["wait"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bug_in_the_loop_still_leaves_a_report() {
+    let mut world = World::new(vec![vec![Do(Box::new(|| panic!("a bug in a provider")))]]);
+    let ended = world.run().await;
+    let failure = ended.report.error.unwrap();
+    assert_eq!((ended.exit, failure.kind), (70, FailureKind::Internal));
+    assert_eq!(failure.detail, "a bug in a provider");
+    assert!(!world.dir().inbox().exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_carried_out_only_when_a_person_approves_it() {
+    for (answer, written) in [("y", true), ("not yet", false)] {
+        let mut world = World::new(vec![
+            vec![Call("1", "exit_plan_mode", json!({"plan": "write b.rs"}))],
+            vec![Call("2", "write", json!({"path": "b.rs"}))],
+            vec![Say("done")],
+        ]);
+        world.brief.spec.persona.mode = Mode::Plan;
+        world.brief.spec.ask = Ask::Always;
+        let (typed, seen) = (world.typed.clone(), Arc::clone(&world.seen));
+        let person = tokio::spawn(async move {
+            while !seen.0.lock().unwrap().iter().any(|event| matches!(event, AgentEvent::Question { .. })) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            typed.send(line(answer)).await.unwrap();
+        });
+        world.run().await;
+        person.await.unwrap();
+        assert_eq!(world.directory.path().join("tree/b.rs").exists(), written, "{answer}");
+    }
 }

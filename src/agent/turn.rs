@@ -14,7 +14,7 @@ use super::prompt;
 use super::report::End;
 use super::wheel::Cut;
 use crate::machine::backoff::{self, Next, Reason, Trouble};
-use crate::machine::spend::{self, Leave, Need};
+use crate::machine::spend::{self, Leave, Need, Price};
 use crate::model::child::{Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message};
 use crate::model::status::Phase;
@@ -135,8 +135,10 @@ impl Attempt {
         let cut_off = || ProviderError::Interrupted { detail: "the stream ended before its end".to_owned() };
         let ended = loop {
             let event = tokio::select! {
-                event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
+                // A signal first: a stream that always has more to say must not keep it waiting.
+                biased;
                 cut = self.wheel.cut() => break Streamed::Cut(cut),
+                event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
             };
             match event {
                 Ok(ProviderEvent::Text(text)) => {
@@ -170,7 +172,9 @@ impl Attempt {
         if began || was_answered {
             let output_tokens = context::tokens(context::bytes_of(&Message::Assistant(partial.clone())));
             let usage = Usage { requests: 1, input_tokens, cached_tokens: 0, output_tokens, cost_usd: None };
-            self.spend(usage);
+            // An estimate by what the others cost is better than a bound in USD that holds no more.
+            let price = self.price.or_else(|| Price::seen(&self.tally.usage));
+            self.spend(Usage { cost_usd: price.map(|price| price.of(&usage)), ..usage });
         }
         if began {
             self.conversation.note(&format!("an answer was cut ({why}) after: {}", partial.text));

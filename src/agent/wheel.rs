@@ -13,6 +13,7 @@ use super::event::{AgentEvent, Sink};
 use super::{Interrupt, Typed};
 use crate::model::child::Ask;
 use crate::model::request::Asked;
+use crate::model::status::WindowState;
 use crate::model::time::Now;
 use crate::store::inbox::{Found, Inbox, Letter};
 use crate::store::status::StatusWriter;
@@ -125,7 +126,7 @@ impl Wheel {
         let interrupt = *self.from.interrupt.borrow();
         match interrupt {
             Interrupt::None => None,
-            Interrupt::Terminate | Interrupt::Interrupt => Some(interrupt),
+            Interrupt::Terminate | Interrupt::CtrlC => Some(interrupt),
         }
     }
 
@@ -265,6 +266,7 @@ impl Wheel {
         self.key_ms = self.now_ms();
         match typed {
             Typed::Key => {}
+            Typed::WindowGone => self.from.status.now(|status| status.window = WindowState::Gone),
             Typed::Escape => self.escape = true,
             Typed::Line { terminal, text } => {
                 self.person_ms = Some(self.key_ms);

@@ -33,7 +33,7 @@ impl Price {
     }
 
     /// The average so far, where no price is known but a cost was told.
-    fn seen(spent: &Usage) -> Option<Self> {
+    pub(crate) fn seen(spent: &Usage) -> Option<Self> {
         let cost = spent.cost_usd.filter(|_| spent.tokens() > 0)?;
         let each = cost * 1e6 / spent.tokens() as f64;
         Some(Self { input: each, cached: each, output: each })

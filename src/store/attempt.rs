@@ -43,10 +43,8 @@ pub(crate) enum Claiming {
 
 /// Claims an attempt: the first act of a child. Exactly one process ever gets it.
 pub(crate) fn claim(dir: AttemptDir, claim: &Claim) -> Result<Claiming, AttemptError> {
-    match files::create(&dir.claim(), front_matter::write(claim, "").as_bytes())? {
-        true => Ok(Claiming::Claimed(Claimed { dir })),
-        false => Ok(Claiming::AlreadyTaken),
-    }
+    let created = files::create(&dir.claim(), front_matter::write(claim, "").as_bytes())?;
+    Ok(if created { Claiming::Claimed(Claimed { dir }) } else { Claiming::AlreadyTaken })
 }
 
 impl Claimed {

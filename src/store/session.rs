@@ -130,16 +130,16 @@ fn scan(bytes: &[u8], path: &Path) -> Result<History, SessionError> {
     let mut history = History::default();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let number = index + 1;
-        let zeros = line.iter().filter(|byte| **byte == 0).count();
         // A crash of the file system leaves blocks of NUL bytes, also in front of a sound record.
-        let line: Vec<u8> = line.iter().copied().filter(|byte| *byte != 0).collect();
+        let kept: Vec<u8> = line.iter().copied().filter(|byte| *byte != 0).collect();
+        let zeros = line.len() - kept.len();
         if zeros > 0 {
             history.damage.push(Damage { line: number, what: format!("{zeros} NUL bytes") });
         }
-        if line.iter().all(u8::is_ascii_whitespace) {
+        if kept.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        match parse(&line) {
+        match parse(&kept) {
             Ok(Record::Header(id)) => history.id = history.id.or(Some(id)),
             Ok(Record::Message(message, text)) => {
                 history.messages.push(message);

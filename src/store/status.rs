@@ -111,7 +111,7 @@ mod tests {
     fn clock() -> Now {
         static START: std::sync::LazyLock<tokio::time::Instant> = std::sync::LazyLock::new(tokio::time::Instant::now);
         let ms = START.elapsed().as_millis() as u64;
-        Now { mono_ms: ms, wall: Timestamp::from_millis(ms as i64) }
+        Now { mono_ms: ms, wall: Timestamp::from_millis(i64::try_from(ms).unwrap()) }
     }
 
     fn read(path: &std::path::Path) -> Status {
