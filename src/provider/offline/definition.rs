@@ -220,7 +220,7 @@ pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn extension(path: &str) -> &str {
+pub(super) fn extension(path: &str) -> &str {
     match file_name(path).rsplit_once('.') {
         Some((stem, extension)) if !stem.is_empty() => extension,
         _ => "",

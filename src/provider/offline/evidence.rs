@@ -142,11 +142,7 @@ fn numbered_line(line: &str) -> Option<(usize, &str)> {
 
 /// Notices of the tools (`[cut …]`, `(3 more …)`) and places outside are no paths to cite.
 fn is_path(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() < 400
-        && !text.starts_with(['/', '(', '…', ' '])
-        && !text.starts_with("[")
-        && !text.contains(": ")
+    !text.is_empty() && text.len() < 400 && !text.starts_with(['/', '(', '[', '…', ' ']) && !text.contains(": ")
 }
 
 #[cfg(test)]

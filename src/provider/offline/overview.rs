@@ -1,5 +1,7 @@
 //! A prompt with nothing to search for: what the repository is, from its README, its manifest and its entry points.
 
+use std::fmt::Write;
+
 use super::definition::{self, FileClass, Kind};
 use super::evidence::Evidence;
 use super::plan::{Step, TEST_FILES, glob, read};
@@ -71,12 +73,12 @@ pub(super) fn report(evidence: &Evidence<'_>) -> String {
     for path in order.into_iter().take(10) {
         told.push('\n');
         for (line, text) in lines_of(path, evidence) {
-            told.push_str(&format!("- {path}:{line} `{}`\n", text::one_line(&text.replace('`', "'"), 140)));
+            let _ = writeln!(told, "- {path}:{line} `{}`", text::one_line(&text.replace('`', "'"), 140));
         }
     }
     let folders = folders(evidence);
     if !folders.is_empty() {
-        told.push_str(&format!("\nAt the top: {}\n", folders.join(", ")));
+        let _ = writeln!(told, "\nAt the top: {}", folders.join(", "));
     }
     told
 }
@@ -84,7 +86,7 @@ pub(super) fn report(evidence: &Evidence<'_>) -> String {
 /// Up to five lines of a file that say the most.
 fn lines_of<'a>(path: &str, evidence: &Evidence<'a>) -> Vec<(usize, &'a str)> {
     let Some(lines) = evidence.files.get(path) else { return Vec::new() };
-    let said = lines.iter().map(|(line, text)| (*line, *text)).filter(|(_, text)| !text.trim().is_empty());
+    let said = lines.iter().map(|(line, text)| (*line, *text)).filter(|(_, text)| text.contains(char::is_alphanumeric));
     match FileClass::of(path) {
         FileClass::Document => {
             said.filter(|(_, text)| !text.trim_start().starts_with(['<', '[', '!'])).take(4).collect()

@@ -35,9 +35,8 @@ pub(super) struct Step {
 pub(super) fn next_turn(request: &Request) -> AssistantMessage {
     let (question, newest) = Question::of(&request.messages);
     let evidence = Evidence::of(&request.messages, newest);
-    let may_search =
-        !request.tools.is_empty() && evidence.turns < MOST_TURNS && !(question.hurried && !evidence.files.is_empty());
-    let step = if may_search { next_step(&question, &evidence, request) } else { None };
+    let enough = evidence.turns >= MOST_TURNS || (question.hurried && !evidence.files.is_empty());
+    let step = if enough { None } else { next_step(&question, &evidence, request) };
     let Some(step) = step else {
         let text = report::write(&question, &evidence, !request.tools.is_empty());
         return answer(request, text, Vec::new());
@@ -87,11 +86,11 @@ fn next_step(question: &Question, evidence: &Evidence<'_>, request: &Request) ->
     if question.is_overview() {
         return overview::steps(question, evidence).into_iter().find_map(fresh);
     }
-    let steps = [first_look, wider, by_idea, closer, who_uses, deeper];
+    let steps = [wider, by_idea, closer, who_uses, deeper];
     // Each step looks at what the ones before it brought, so it is only worked out when they have nothing left.
     fresh(first_look(question, evidence, &[])).or_else(|| {
         let hits = rank::rank(question, evidence);
-        steps[1..].iter().find_map(|step| fresh(step(question, evidence, &hits)))
+        steps.iter().find_map(|step| fresh(step(question, evidence, &hits)))
     })
 }
 

@@ -306,10 +306,11 @@ impl Reading {
         }
         let order = self.found.len();
         // Forms of a word are one term, an identifier only its own.
-        let key =
-            if term.exact { term.text.clone() } else { term.parts.iter().map(|part| part.stem.as_str()).collect() };
-        let entry = self.found.entry(key).or_insert_with(|| (term.clone(), 0, order));
-        entry.0.weight = entry.0.weight.max(term.weight);
+        let stems = term.parts.iter().map(|part| part.stem.as_str());
+        let key = if term.exact { term.text.clone() } else { stems.collect() };
+        let weight = term.weight;
+        let entry = self.found.entry(key).or_insert((term, 0, order));
+        entry.0.weight = entry.0.weight.max(weight);
         entry.1 += 1;
     }
 

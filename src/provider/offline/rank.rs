@@ -263,7 +263,7 @@ fn testlike_factor(path: &str, text: &str, shelf: Shelf) -> f64 {
 pub(super) fn is_testlike(path: &str, text: &str) -> bool {
     let bare = text.trim();
     let sentence = bare.matches('_').count() >= 3 && bare.ends_with("() {") && !bare.starts_with("pub");
-    path.ends_with(".rs") && text.starts_with(' ') && sentence
+    definition::extension(path) == "rs" && text.starts_with(' ') && sentence
 }
 
 /// The file itself, cited by its first line, when its name fits and that line was seen.
@@ -281,7 +281,6 @@ fn score_file<'a>(
 }
 
 fn score_path(question: &Question, weighed: &[Weighed<'_>], place: &Place) -> (f64, u32) {
-    let name = Definition { kind: Kind::File, name: "" };
     let (mut score, mut bits) = (0.0, 0);
     for (i, one) in weighed.iter().enumerate() {
         let likeness = (one.term.likeness(&place.stem)).max(0.5 * one.term.likeness(&place.folders));
@@ -292,7 +291,7 @@ fn score_path(question: &Question, weighed: &[Weighed<'_>], place: &Place) -> (f
     }
     let fits = |part: &&Part| weighed.iter().any(|one| one.term.parts.iter().any(|p| p.likeness(part) > 0.3));
     let precision = place.stem.iter().filter(fits).count() as f64 / place.stem.len().max(1) as f64;
-    score *= (0.4 + 0.6 * precision) * kind_factor(name.kind, question) * class_factor(place.class, question.shelf);
+    score *= (0.4 + 0.6 * precision) * kind_factor(Kind::File, question) * class_factor(place.class, question.shelf);
     (score + if place.named { 3.0 } else { 0.0 }, bits)
 }
 

@@ -130,10 +130,8 @@ fn uses<'a>(evidence: &Evidence<'a>, best: &Hit<'a>) -> Uses<'a> {
             continue;
         }
         for (line, text) in lines {
-            if has_word(text, name)
-                && !is_comment(text)
-                && !definition::definition(path, text).is_some_and(|found| found.name == name)
-            {
+            let defines = || definition::definition(path, text).is_some_and(|found| found.name == name);
+            if has_word(text, name) && !is_comment(text) && !defines() {
                 uses.entry((class, path)).or_default().push((*line, text));
             }
         }
@@ -252,7 +250,8 @@ fn comment(evidence: &Evidence<'_>, hit: &Hit<'_>) -> Option<String> {
     }
     above.reverse();
     let below = || (hit.line + 1..hit.line + 12).map_while(|line| evidence.line(hit.path, line));
-    first_sentence(above.into_iter()).or_else(|| hit.path.ends_with(".py").then(|| docstring(below()))?)
+    first_sentence(above.into_iter())
+        .or_else(|| (definition::extension(hit.path) == "py").then(|| docstring(below()))?)
 }
 
 fn docstring<'a>(lines: impl Iterator<Item = &'a str>) -> Option<String> {
@@ -312,7 +311,7 @@ fn nothing(question: &Question, evidence: &Evidence<'_>, had_tools: bool) -> Str
         report.push_str("\nNo line in the searched files holds these words, nor forms of them, nor a file named so.\n");
     }
     if let Some(reason) = reason {
-        let _ = writeln!(report, "The last refusal of a tool: \"{}\"", reason.replace('"', "'"));
+        let _ = writeln!(report, "A tool answered: \"{}\"", reason.replace('"', "'"));
     }
     report
 }

@@ -128,8 +128,11 @@ fn citations(report: &str) -> Vec<String> {
     pattern.find_iter(report).map(|found| found.as_str().to_owned()).collect()
 }
 
+/// Paths and contents.
+type Files = &'static [(&'static str, &'static str)];
+
 /// A repository like the one of the founding question, with the decoys that a plain search falls for.
-const DECODE: &[(&str, &str)] = &[
+const DECODE: Files = &[
     (
         "README.md",
         "# Decode\n\nA coding agent.\n\n## The agent tool function\n\nThe agent tool fans out prompts; the agent tool function lives in tools.\n",
@@ -174,7 +177,7 @@ const DECODE: &[(&str, &str)] = &[
     ),
 ];
 
-const RUST: &[(&str, &str)] = &[
+const RUST: Files = &[
     ("Cargo.toml", "[package]\nname = \"courier\"\nversion = \"0.1.0\"\ndescription = \"Delivers parcels\"\n"),
     ("Cargo.lock", "[[package]]\nname = \"retry\"\n"),
     (
@@ -193,7 +196,7 @@ const RUST: &[(&str, &str)] = &[
     ("tests/delivery.rs", "#[test]\nfn a_parcel_is_retried() {\n    // retry\n}\n"),
 ];
 
-const TYPESCRIPT: &[(&str, &str)] = &[
+const TYPESCRIPT: Files = &[
     ("package.json", "{\n  \"name\": \"shop\",\n  \"main\": \"src/index.ts\"\n}\n"),
     ("src/index.ts", "import { Router } from './router';\n\nexport const router = new Router();\n"),
     (
@@ -215,7 +218,7 @@ const TYPESCRIPT: &[(&str, &str)] = &[
     ("node_modules/router/index.js", "class Router {\n  addRoute(path) {\n  }\n}\n"),
 ];
 
-const GO: &[(&str, &str)] = &[
+const GO: Files = &[
     ("go.mod", "module example.org/store\n"),
     ("cmd/store/main.go", "package main\n\nfunc main() {\n\tserver := NewServer()\n\tserver.Listen()\n}\n"),
     (
@@ -232,7 +235,7 @@ const GO: &[(&str, &str)] = &[
 ];
 
 /// Question, repository, and what the report must cite first.
-const PAIRS: &[(&str, &[(&str, &str)], &str)] = &[
+const PAIRS: &[(&str, Files, &str)] = &[
     ("Where is the agent tool function? Report the path with file:line.", DECODE, "src/decode/tools/agent.py:8"),
     ("Find the function that loads an agent persona by name.", DECODE, "src/decode/agents/loader.py:6"),
     ("What is MAX_FANOUT_PROMPTS?", DECODE, "src/decode/tools/agent.py:5"),
@@ -273,13 +276,22 @@ fn repository(files: &[(&str, &str)]) -> tempfile::TempDir {
 fn assert_all_seen(talk: &Talk, report: &str) {
     for citation in citations(report) {
         let (path, line) = citation.rsplit_once(':').unwrap();
+        let calls = talk.request.messages.iter().filter_map(|message| match message {
+            Message::Assistant(turn) => Some(&turn.calls),
+            Message::User(_) | Message::Tool(_) => None,
+        });
+        let calls: Vec<&ToolCall> = calls.flatten().collect();
+        let is_read_of = |id: &str, path: &str| {
+            calls
+                .iter()
+                .any(|call| call.id == id && matches!(&call.input, ToolInput::Sound(input) if input["path"] == path))
+        };
         let seen = talk.request.messages.iter().any(|message| match message {
             Message::Tool(result) if result.ok && result.name == "grep" => {
                 result.output.lines().any(|found| found.starts_with(&format!("{citation}:")))
             }
-            Message::Tool(result) if result.ok && result.name == "read" => {
+            Message::Tool(result) if result.ok && result.name == "read" && is_read_of(&result.call, path) => {
                 result.output.lines().any(|found| found.starts_with(&format!("{line}\t")))
-                    && talk.root.join(path).is_file()
             }
             _ => false,
         });
