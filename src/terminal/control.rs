@@ -22,6 +22,9 @@ use super::server::{Server, exact, words};
 /// A server that does not answer for this long hangs. It is not said to be gone: its windows may well live.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// The flag of what a client asked for. Our own attach, hooks and key bindings are answered with 0.
+const ASKED: &[u8] = b" 1";
+
 /// A command word for word.
 pub(super) type Words = Vec<OsString>;
 
@@ -196,8 +199,8 @@ enum Event {
 struct Replies {
     /// The start of a line whose end has not come yet.
     partial: Vec<u8>,
-    /// Blocks begun so far; the first answers our own attach.
-    blocks: u64,
+    /// Blocks that no client asked for. The first answers our own attach, which a command may overtake.
+    others: u64,
     block: Option<Block>,
 }
 
@@ -226,7 +229,7 @@ impl Replies {
         let Some(block) = &mut self.block else {
             // Outside a reply there are notifications only, `%exit` too: the end of the output follows it.
             let mark = line.strip_prefix(b"%begin ")?;
-            self.blocks += 1;
+            self.others += u64::from(!mark.ends_with(ASKED));
             self.block = Some(Block { mark: mark.to_vec(), lines: Vec::new() });
             return None;
         };
@@ -239,11 +242,10 @@ impl Replies {
         }
         let block = self.block.take()?;
         let message = || String::from_utf8_lossy(&block.lines).trim_end().to_owned();
-        // Flag 1 marks what a client asked for. Our own attach, hooks and key bindings are answered with 0.
-        match (block.mark.ends_with(b" 1"), refused) {
+        match (block.mark.ends_with(ASKED), refused) {
             (true, false) => Some(Event::Reply(Ok(block.lines))),
             (true, true) => Some(Event::Reply(Err(message()))),
-            (false, true) if self.blocks == 1 => Some(Event::NotAttached(message())),
+            (false, true) if self.others == 1 => Some(Event::NotAttached(message())),
             (false, _) => None,
         }
     }
@@ -304,9 +306,9 @@ mod tests {
 
     #[test]
     fn a_session_that_is_not_there_is_no_reply() {
-        let stream = b"%begin 1 10 0\ncan't find session: k3x9ab\n%error 1 10 0\n\
+        let stream = b"%begin 1 9 1\n718\n%end 1 9 1\n%begin 1 10 0\ncan't find session: k3x9ab\n%error 1 10 0\n\
             %begin 1 11 0\na hook\n%error 1 11 0\n%exit\n";
-        assert_eq!(all(stream), [Event::NotAttached("can't find session: k3x9ab".to_owned())]);
+        assert_eq!(all(stream), [ok("718\n"), Event::NotAttached("can't find session: k3x9ab".to_owned())]);
     }
 
     #[test]
