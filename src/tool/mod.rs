@@ -17,14 +17,17 @@ use crate::model::tool_name::ToolName;
 
 #[cfg(test)]
 mod fixture;
+mod glob;
+mod grep;
 mod input;
 mod output;
 mod path;
 mod read;
+mod walk;
 
 /// Every tool, one line each.
 pub(crate) fn all() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(read::Read)]
+    vec![Arc::new(read::Read), Arc::new(glob::Glob), Arc::new(grep::Grep)]
 }
 
 /// Arguments of a call: always a JSON object here.
