@@ -103,3 +103,12 @@ impl Finished {
         String::from_utf8_lossy(&self.stderr).trim_end().to_owned()
     }
 }
+
+/// Lets a process lead a session of its own: it has no terminal to take, and all it starts can be found again.
+#[expect(unsafe_code, reason = "only pre_exec can act between fork and exec")]
+pub(crate) fn in_own_session(command: &mut tokio::process::Command) {
+    // SAFETY: setsid is async-signal-safe and nothing is allocated after the fork.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
+    }
+}
