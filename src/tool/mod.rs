@@ -15,16 +15,30 @@ use crate::model::message::ToolSpec;
 use crate::model::rule::{Rule, Subject};
 use crate::model::tool_name::ToolName;
 
+mod bash;
+mod edit;
 #[cfg(test)]
 mod fixture;
+mod glob;
+mod grep;
 mod input;
 mod output;
+mod patch;
 mod path;
 mod read;
+mod walk;
+mod write;
 
 /// Every tool, one line each.
 pub(crate) fn all() -> Vec<Arc<dyn Tool>> {
-    vec![Arc::new(read::Read)]
+    vec![
+        Arc::new(read::Read),
+        Arc::new(glob::Glob),
+        Arc::new(grep::Grep),
+        Arc::new(write::Write),
+        Arc::new(edit::Edit),
+        Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
+    ]
 }
 
 /// Arguments of a call: always a JSON object here.
