@@ -32,7 +32,7 @@ impl std::fmt::Display for Citation {
 
 /// A run of path characters, then `:12`, `:12:5`, `:12-20` or `#L12-L20`.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r##"([^\s`'"()\[\]{}<>|,;:*?#=]+)(?::L?|#L)([0-9]{1,9})(?:[-–]L?([0-9]{1,9})|:[0-9]{1,9})?"##)
+    Regex::new(r#"([^\s`'"()\[\]{}<>|,;:*?#=]+)(?::L?|#L)([0-9]{1,9})(?:[-–]L?([0-9]{1,9})|:[0-9]{1,9})?"#)
         .expect("a constant pattern that the tests compile")
 });
 

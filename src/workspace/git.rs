@@ -287,3 +287,27 @@ pub(crate) async fn dirty_paths(project: &Path) -> usize {
         Ok(_) | Err(_) => 0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_cannot_send_git_to_another_repository() {
+        let git = Git::at(Path::new("/p"), Stage::AfterAChild).variable("GIT_INDEX_FILE", "/ours");
+        let invocation = git.invocation(&["status"]);
+        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_CONFIG_COUNT", "GIT_EXTERNAL_DIFF", "GIT_SSH_COMMAND"] {
+            assert!(invocation.removed.contains(&name.into()), "{name}");
+        }
+        // Removing wins over setting.
+        assert!(!invocation.removed.contains(&"GIT_INDEX_FILE".into()));
+        assert!(invocation.environment.contains(&("LC_ALL".into(), "C".into())));
+        assert_eq!(invocation.arguments.last(), Some(&"status".into()));
+    }
+
+    #[tokio::test]
+    async fn outside_a_repository_nothing_is_dirty() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(dirty_paths(directory.path()).await, 0);
+    }
+}
