@@ -131,7 +131,7 @@ impl Git {
         let mut invocation = Invocation::new("git", words);
         invocation.directory = Some(self.directory.clone());
         invocation.limit = LIMIT;
-        invocation.environment = self.environment.clone();
+        invocation.environment.extend(self.environment.iter().cloned());
         for (name, value) in [("LC_ALL", "C"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")] {
             invocation.environment.push((name.into(), value.into()));
         }
@@ -246,7 +246,7 @@ async fn not_found(project: &Path, git: &Git, message: String) -> WorkspaceError
     if message.contains("must be run in a work tree") {
         let trees = git.try_run(&["worktree", "list", "--porcelain", "-z"]).await;
         let trees = trees.map(|answer| answer.records()).unwrap_or_default();
-        let bare = |path: &&str| !path.ends_with(".git") && !path.ends_with(".bare");
+        let bare = |path: &&str| !Path::new(path).join("HEAD").exists();
         let trees: Vec<&str> = trees.iter().filter_map(|line| line.strip_prefix("worktree ")).filter(bare).collect();
         return WorkspaceError::NoWorkTree { path, hint: start_in(&trees) };
     }

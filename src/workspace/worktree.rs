@@ -473,8 +473,8 @@ fn check_place(request: &Request) -> Result<(), WorkspaceError> {
 async fn lock(request: &Request, common: &Path) -> Result<File, WorkspaceError> {
     let workspaces = request.directory.ancestors().nth(2).unwrap_or(&request.directory);
     let digest = sha2::Sha256::digest(common.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let path = workspaces.join(format!(".lock-{name}"));
+    let name = digest.iter().take(8).fold(0_u64, |name, byte| name << 8 | u64::from(*byte));
+    let path = workspaces.join(format!(".lock-{name:016x}"));
     let wrong = |source| WorkspaceError::disk("lock", &path, source);
     std::fs::create_dir_all(workspaces).map_err(wrong)?;
     let file = File::options().create(true).append(true).open(&path).map_err(wrong)?;
