@@ -41,10 +41,15 @@ pub(super) async fn prepare(request: &Request) -> Result<Lease, WorkspaceError> 
         Some(pin) if pin::tree(&request.directory).is_dir() => pin,
         // The tree was removed by hand: made again from what the branch has.
         Some(pin) => make(request, &repository, pin.base).await?,
-        None => {
-            let base = free_branch(request, &repository).await?;
-            make(request, &repository, base).await?
-        }
+        None => match start(request, &repository).await {
+            Ok(pin) => pin,
+            Err(error) => {
+                // Without a lease nobody would dispose of it. What cannot be removed either is left to the next start.
+                let _ = forget_tree(request, &Git::at(&repository.top, Stage::BeforeAChild)).await;
+                let _ = remove(&request.directory);
+                return Err(error);
+            }
+        },
     };
     Ok(Lease {
         recipe: request.recipe.clone(),
@@ -55,19 +60,25 @@ pub(super) async fn prepare(request: &Request) -> Result<Lease, WorkspaceError> 
     })
 }
 
+async fn start(request: &Request, repository: &Repository) -> Result<Pin, WorkspaceError> {
+    let base = free_branch(request, repository).await?;
+    make(request, repository, base).await
+}
+
 /// Checks that the branch of a start that never finished has nothing of its own; returns the commit to start from.
 async fn free_branch(request: &Request, repository: &Repository) -> Result<String, WorkspaceError> {
     let git = Git::at(&repository.top, Stage::BeforeAChild);
     let branch = branch(request);
-    if let Some(tip) = git.commit(&format!("refs/heads/{branch}")).await?
-        && !git.contains(&repository.head, &tip).await?
-    {
-        let why = "it has commits that no start of this child made".to_owned();
-        return Err(WorkspaceError::BranchTaken { branch, why });
-    }
+    let tip = git.commit(&format!("refs/heads/{branch}")).await?;
     forget_tree(request, &git).await?;
-    // Nobody worked there yet, so that the branch may start from where the user is now.
-    git.try_run(&["branch", "-D", "--", &branch]).await?;
+    if let Some(tip) = tip {
+        if !git.contains(&repository.head, &tip).await? {
+            let why = "it has commits that no start of this child made".to_owned();
+            return Err(WorkspaceError::BranchTaken { branch, why });
+        }
+        // Nobody worked there yet, so that the branch may start from where the user is now.
+        drop_empty_branch(&git, &branch, &tip).await?;
+    }
     Ok(repository.head.clone())
 }
 
@@ -403,11 +414,16 @@ async fn dispose_leftovers(request: &Request, lease: &Lease) -> Result<Disposed,
     Ok(Disposed::Removed)
 }
 
-/// Deletes a branch on which nothing happened. The old value is checked by git.
-async fn drop_empty_branch(git: &Git, branch: &str, base: &str) -> Result<(), WorkspaceError> {
+/// Deletes a branch on which nothing happened, unless somebody has it checked out. The old value is checked by git.
+async fn drop_empty_branch(git: &Git, branch: &str, at: &str) -> Result<(), WorkspaceError> {
     let name = format!("refs/heads/{branch}");
-    if git.commit(&name).await?.as_deref() == Some(base) {
-        git.run("delete the empty branch", &["update-ref", "-d", &name, base]).await?;
+    if git.commit(&name).await?.as_deref() != Some(at) {
+        return Ok(());
+    }
+    // `git branch -D` would look too, but it also rewrites the user's configuration.
+    let trees = git.run("list worktrees", &["worktree", "list", "--porcelain", "-z"]).await?;
+    if !trees.records().iter().any(|line| line.strip_prefix("branch ") == Some(&name)) {
+        git.run("delete the empty branch", &["update-ref", "-d", &name, at]).await?;
     }
     Ok(())
 }
@@ -644,7 +660,16 @@ mod tests {
         let error = prepare(&request).await.unwrap_err();
         assert!(matches!(error, WorkspaceError::BranchTaken { .. }), "has commits: {error}");
         assert_eq!(git(&project, &["log", "-1", "--format=%s", BRANCH]), "mine");
-        assert!(!request.directory.join("tree").exists());
+        assert!(!request.directory.exists(), "a start that failed leaves nothing");
+    }
+
+    #[tokio::test]
+    async fn a_branch_that_the_user_looks_at_is_not_deleted_under_them() {
+        let it = Prepared::new().await;
+        it.git(&["checkout", "-q", "--detach"]);
+        git(&it.project, &["checkout", "-q", BRANCH]);
+        assert_eq!(it.dispose().await, Disposed::Removed);
+        assert_eq!(git(&it.project, &["status", "--porcelain", "--branch"]), format!("## {BRANCH}"));
     }
 
     #[tokio::test]
