@@ -40,7 +40,7 @@ fn count_lines(root: &Path, path: &Path) -> Option<u32> {
         match reader.read(&mut buffer).ok()? {
             0 => break,
             read => {
-                feeds += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u32;
+                feeds += buffer[..read].split(|byte| *byte == b'\n').count() as u32 - 1;
                 last = buffer[read - 1];
             }
         }

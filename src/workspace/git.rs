@@ -131,7 +131,7 @@ impl Git {
         let mut invocation = Invocation::new("git", words);
         invocation.directory = Some(self.directory.clone());
         invocation.limit = LIMIT;
-        invocation.environment = self.environment.clone();
+        invocation.environment.extend(self.environment.iter().cloned());
         for (name, value) in [("LC_ALL", "C"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_OPTIONAL_LOCKS", "0")] {
             invocation.environment.push((name.into(), value.into()));
         }
@@ -246,7 +246,7 @@ async fn not_found(project: &Path, git: &Git, message: String) -> WorkspaceError
     if message.contains("must be run in a work tree") {
         let trees = git.try_run(&["worktree", "list", "--porcelain", "-z"]).await;
         let trees = trees.map(|answer| answer.records()).unwrap_or_default();
-        let bare = |path: &&str| !path.ends_with(".git") && !path.ends_with(".bare");
+        let bare = |path: &&str| !Path::new(path).join("HEAD").exists();
         let trees: Vec<&str> = trees.iter().filter_map(|line| line.strip_prefix("worktree ")).filter(bare).collect();
         return WorkspaceError::NoWorkTree { path, hint: start_in(&trees) };
     }
@@ -285,5 +285,29 @@ pub(crate) async fn dirty_paths(project: &Path) -> usize {
     match git.try_run(&[&status[..], &["--ignore-submodules=dirty"]].concat()).await {
         Ok(answer) if answer.ok => answer.records().len(),
         Ok(_) | Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_cannot_send_git_to_another_repository() {
+        let git = Git::at(Path::new("/p"), Stage::AfterAChild).variable("GIT_INDEX_FILE", "/ours");
+        let invocation = git.invocation(&["status"]);
+        for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_CONFIG_COUNT", "GIT_EXTERNAL_DIFF", "GIT_SSH_COMMAND"] {
+            assert!(invocation.removed.contains(&name.into()), "{name}");
+        }
+        // Removing wins over setting.
+        assert!(!invocation.removed.contains(&"GIT_INDEX_FILE".into()));
+        assert!(invocation.environment.contains(&("LC_ALL".into(), "C".into())));
+        assert_eq!(invocation.arguments.last(), Some(&"status".into()));
+    }
+
+    #[tokio::test]
+    async fn outside_a_repository_nothing_is_dirty() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(dirty_paths(directory.path()).await, 0);
     }
 }

@@ -176,7 +176,7 @@ pub(super) async fn snapshot(directory: &Path, pin: &Pin, head: &str) -> Result<
     let mut left = Vec::new();
     let mut outside = pin.carried.clone();
     // Submodules, filled or not, have a configuration of their own that git would obey when it looks inside.
-    for path in gitlinks(&git.run("list submodules", &["ls-files", "--stage", "-z"]).await?.records()) {
+    for path in gitlinks(&git.run("list submodules", &list_gitlinks(head)).await?.records()) {
         if has_files(&tree(directory).join(&path)) {
             left.push(format!("submodule `{path}`"));
         }
@@ -197,7 +197,12 @@ pub(super) async fn snapshot(directory: &Path, pin: &Pin, head: &str) -> Result<
     Ok(Snapshot { tree, left })
 }
 
-/// The submodules among `ls-files --stage` or `ls-tree` records.
+/// Folders and submodules of a commit, without its files: there may be more of those than fit in an answer.
+pub(super) fn list_gitlinks(commit: &str) -> [&str; 5] {
+    ["ls-tree", "-r", "-d", "-z", commit]
+}
+
+/// The submodules among the records.
 pub(super) fn gitlinks(records: &[String]) -> Vec<String> {
     let links = records.iter().filter(|record| record.starts_with("160000 "));
     links.filter_map(|record| record.split_once('\t')).map(|(_, path)| path.to_owned()).collect()

@@ -41,10 +41,15 @@ pub(super) async fn prepare(request: &Request) -> Result<Lease, WorkspaceError> 
         Some(pin) if pin::tree(&request.directory).is_dir() => pin,
         // The tree was removed by hand: made again from what the branch has.
         Some(pin) => make(request, &repository, pin.base).await?,
-        None => {
-            let base = free_branch(request, &repository).await?;
-            make(request, &repository, base).await?
-        }
+        None => match start(request, &repository).await {
+            Ok(pin) => pin,
+            Err(error) => {
+                // Without a lease nobody would dispose of it. What cannot be removed either is left to the next start.
+                let _ = forget_tree(request, &Git::at(&repository.top, Stage::BeforeAChild)).await;
+                let _ = remove(&request.directory);
+                return Err(error);
+            }
+        },
     };
     Ok(Lease {
         recipe: request.recipe.clone(),
@@ -55,19 +60,25 @@ pub(super) async fn prepare(request: &Request) -> Result<Lease, WorkspaceError> 
     })
 }
 
+async fn start(request: &Request, repository: &Repository) -> Result<Pin, WorkspaceError> {
+    let base = free_branch(request, repository).await?;
+    make(request, repository, base).await
+}
+
 /// Checks that the branch of a start that never finished has nothing of its own; returns the commit to start from.
 async fn free_branch(request: &Request, repository: &Repository) -> Result<String, WorkspaceError> {
     let git = Git::at(&repository.top, Stage::BeforeAChild);
     let branch = branch(request);
-    if let Some(tip) = git.commit(&format!("refs/heads/{branch}")).await?
-        && !git.contains(&repository.head, &tip).await?
-    {
-        let why = "it has commits that no start of this child made".to_owned();
-        return Err(WorkspaceError::BranchTaken { branch, why });
-    }
+    let tip = git.commit(&format!("refs/heads/{branch}")).await?;
     forget_tree(request, &git).await?;
-    // Nobody worked there yet, so that the branch may start from where the user is now.
-    git.try_run(&["branch", "-D", "--", &branch]).await?;
+    if let Some(tip) = tip {
+        if !git.contains(&repository.head, &tip).await? {
+            let why = "it has commits that no start of this child made".to_owned();
+            return Err(WorkspaceError::BranchTaken { branch, why });
+        }
+        // Nobody worked there yet, so that the branch may start from where the user is now.
+        drop_empty_branch(&git, &branch, &tip).await?;
+    }
     Ok(repository.head.clone())
 }
 
@@ -145,7 +156,7 @@ pub(super) async fn remarks(request: &Request) -> Result<Vec<String>, WorkspaceE
         remarks.push(format!("{paths} not included: the child starts from your last commit"));
     }
     let Some(pin) = Pin::read(request)? else { return Ok(remarks) };
-    let listed = pin.references().run("list submodules", &["ls-tree", "-r", "-z", &pin.base]).await?;
+    let listed = pin.references().run("list submodules", &pin::list_gitlinks(&pin.base)).await?;
     for path in pin::gitlinks(&listed.records()) {
         if !pin::has_files(&pin::tree(&request.directory).join(&path)) {
             remarks
@@ -331,7 +342,11 @@ async fn settle(pin: &Pin, request: &Request, work: &mut Work, commit: &str) -> 
         return Ok(());
     }
     let git = Git::on(&pin.admin, Stage::AfterAChild);
-    git.run("put the child on its branch", &["symbolic-ref", "HEAD", &format!("refs/heads/{}", pin.branch)]).await?;
+    if !git.try_run(&["symbolic-ref", "HEAD", &format!("refs/heads/{}", pin.branch)]).await?.ok {
+        // The work is secured by now; what the child did to its worktree's configuration only hurts itself.
+        work.notes.push("git in the workspace does not work any more".to_owned());
+        return Ok(());
+    }
     let index = pin.admin.join("index");
     let fresh = pin.admin.join("index.decode");
     std::fs::copy(pin::index(&request.directory), &fresh)
@@ -399,11 +414,16 @@ async fn dispose_leftovers(request: &Request, lease: &Lease) -> Result<Disposed,
     Ok(Disposed::Removed)
 }
 
-/// Deletes a branch on which nothing happened. The old value is checked by git.
-async fn drop_empty_branch(git: &Git, branch: &str, base: &str) -> Result<(), WorkspaceError> {
+/// Deletes a branch on which nothing happened, unless somebody has it checked out. The old value is checked by git.
+async fn drop_empty_branch(git: &Git, branch: &str, at: &str) -> Result<(), WorkspaceError> {
     let name = format!("refs/heads/{branch}");
-    if git.commit(&name).await?.as_deref() == Some(base) {
-        git.run("delete the empty branch", &["update-ref", "-d", &name, base]).await?;
+    if git.commit(&name).await?.as_deref() != Some(at) {
+        return Ok(());
+    }
+    // `git branch -D` would look too, but it also rewrites the user's configuration.
+    let trees = git.run("list worktrees", &["worktree", "list", "--porcelain", "-z"]).await?;
+    if !trees.records().iter().any(|line| line.strip_prefix("branch ") == Some(&name)) {
+        git.run("delete the empty branch", &["update-ref", "-d", &name, at]).await?;
     }
     Ok(())
 }
@@ -469,9 +489,10 @@ fn check_place(request: &Request) -> Result<(), WorkspaceError> {
 async fn lock(request: &Request, common: &Path) -> Result<File, WorkspaceError> {
     let workspaces = request.directory.ancestors().nth(2).unwrap_or(&request.directory);
     let digest = sha2::Sha256::digest(common.as_os_str().as_encoded_bytes());
-    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let path = workspaces.join(format!(".lock-{name}"));
+    let name = digest.iter().take(8).fold(0_u64, |name, byte| name << 8 | u64::from(*byte));
+    let path = workspaces.join(format!(".lock-{name:016x}"));
     let wrong = |source| WorkspaceError::disk("lock", &path, source);
+    std::fs::create_dir_all(workspaces).map_err(wrong)?;
     let file = File::options().create(true).append(true).open(&path).map_err(wrong)?;
     let locked = tokio::task::spawn_blocking(move || file.lock().map(|()| file)).await;
     locked.map_err(std::io::Error::other).flatten().map_err(wrong)
@@ -639,7 +660,16 @@ mod tests {
         let error = prepare(&request).await.unwrap_err();
         assert!(matches!(error, WorkspaceError::BranchTaken { .. }), "has commits: {error}");
         assert_eq!(git(&project, &["log", "-1", "--format=%s", BRANCH]), "mine");
-        assert!(!request.directory.join("tree").exists());
+        assert!(!request.directory.exists(), "a start that failed leaves nothing");
+    }
+
+    #[tokio::test]
+    async fn a_branch_that_the_user_looks_at_is_not_deleted_under_them() {
+        let it = Prepared::new().await;
+        it.git(&["checkout", "-q", "--detach"]);
+        git(&it.project, &["checkout", "-q", BRANCH]);
+        assert_eq!(it.dispose().await, Disposed::Removed);
+        assert_eq!(git(&it.project, &["status", "--porcelain", "--branch"]), format!("## {BRANCH}"));
     }
 
     #[tokio::test]
@@ -774,24 +804,18 @@ mod tests {
         git(&project, &["config", "commit.gpgsign", "true"]);
         git(&project, &["config", "gpg.program", "/bin/false"]);
         git(&project, &["config", "user.useConfigOnly", "true"]);
+        let ran = tempfile::tempdir().unwrap();
+        let marker = ran.path().join("marker");
         let hooks = project.join(".git/hooks");
         for hook in ["pre-commit", "commit-msg", "post-checkout", "reference-transaction", "post-index-change"] {
-            executable(&hooks.join(hook), &format!("#!/bin/sh\ntouch '{}'\nexit 1\n", marker(&project).display()));
+            executable(&hooks.join(hook), &format!("#!/bin/sh\ntouch '{}'\nexit 1\n", marker.display()));
         }
         let request = request(scratch.path(), "worktree", &project);
         let lease = prepare(&request).await.unwrap();
         std::fs::write(Path::new(&lease.path).join("a.txt"), "x\n").unwrap();
         assert_eq!(collect(&request, &lease).await.unwrap().files_changed, ["a.txt"]);
         assert_eq!(dispose(&request, &lease).await.unwrap(), Disposed::Removed);
-        assert!(!marker(&project).exists());
-    }
-
-    /// Exists if something ran that must not.
-    fn marker(project: &Path) -> PathBuf {
-        PathBuf::from(format!(
-            "/tmp/decode-ran-{}",
-            crate::text::suffix(&project.parent().unwrap().to_string_lossy(), 6)
-        ))
+        assert!(!marker.exists());
     }
 
     fn executable(path: &Path, text: &str) {
@@ -804,7 +828,8 @@ mod tests {
     #[tokio::test]
     async fn nothing_a_child_wrote_is_run_when_its_work_is_collected() {
         let it = Prepared::new().await;
-        let (marker, evil) = (marker(&it.project), it.file("evil.sh"));
+        let ran = tempfile::tempdir().unwrap();
+        let (marker, evil) = (ran.path().join("marker"), it.file("evil.sh"));
         executable(&evil, &format!("#!/bin/sh\ntouch '{}'\ncat\n", marker.display()));
         let evil = format!("'{}'", evil.display().to_string().replace('\'', "'\\''"));
         // As a child without a sandbox could: in the shared configuration and in that of its worktree.
@@ -955,6 +980,67 @@ mod tests {
             assert!(why.contains("lib/nested"), "{why}");
         }
         assert!(it.file("lib/nested/.git").exists());
+    }
+
+    #[tokio::test]
+    async fn repositories_of_unusual_make_work() {
+        let makes: [(&[&str], &[&str]); 5] = [
+            (&["--object-format=sha256"], &[]),
+            (&["--ref-format=reftable"], &[]),
+            (&[], &["update-index", "--split-index"]),
+            (&[], &["sparse-checkout", "set", "sub"]),
+            (&[], &["config", "core.splitIndex", "true"]),
+        ];
+        for (init, then) in makes {
+            let scratch = scratch();
+            let project = scratch.path().join("p");
+            std::fs::create_dir_all(project.join("deep/er")).unwrap();
+            git(&project, &[&["init", "-q"], init].concat());
+            for name in ["a.txt", "deep/er/b.txt"] {
+                std::fs::write(project.join(name), "x\n").unwrap();
+            }
+            git(&project, &["add", "."]);
+            git(&project, &["commit", "-q", "-m", "first"]);
+            if !then.is_empty() {
+                git(&project, then);
+            }
+            let request = request(scratch.path(), "worktree", &project);
+            let lease = prepare(&request).await.unwrap();
+            assert!(collect(&request, &lease).await.unwrap().clean, "{init:?} {then:?}");
+            let tree = Path::new(&lease.path);
+            std::fs::write(tree.join("new.txt"), "n\n").unwrap();
+            git(tree, &["add", "."]);
+            git(tree, &["commit", "-q", "-m", "mine"]);
+            std::fs::write(tree.join("a.txt"), "changed\n").unwrap();
+            let collected = collect(&request, &lease).await.unwrap();
+            assert_eq!(collected.files_changed, ["a.txt", "new.txt"], "{init:?} {then:?}");
+            assert_eq!(dispose(&request, &lease).await.unwrap(), Disposed::Removed);
+        }
+    }
+
+    #[tokio::test]
+    #[cfg(target_os = "linux")]
+    async fn a_confined_child_commits_and_its_work_comes_home() {
+        use crate::sandbox::{Access, Confinement, confine, support};
+        if !support().is_there() {
+            return;
+        }
+        let it = Prepared::new().await;
+        let reach = reach(&it.request, &it.lease).await.unwrap();
+        let (home, state) = (it.scratch.path().join("home"), it.scratch.path().join("state"));
+        let temporary = it.scratch.path().join("private");
+        let mut confinement = Confinement::new(Path::new(&it.lease.path), Access::Write, &temporary, &state, &home);
+        confinement.writable.extend(reach.writable);
+        confinement.readable.extend(reach.readable);
+        let script =
+            "echo 2 > a.txt && git add -A && git -c user.name=x -c user.email=x@y commit -qm mine && echo 3 > b";
+        let mut command = tokio::process::Command::new("sh");
+        command.args(["-c", script]).current_dir(&it.lease.path).env("HOME", &home).kill_on_drop(true);
+        confine(&mut command, &confinement).unwrap();
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(it.collect().await.files_changed, ["a.txt", "b"]);
+        assert_eq!(git(&it.project, &["log", "--format=%s", &format!("main..{BRANCH}")]).lines().nth(1), Some("mine"));
     }
 
     #[tokio::test]
