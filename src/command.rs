@@ -153,13 +153,18 @@ pub(crate) struct Detached {
     child: tokio::process::Child,
     pid: i32,
 }
+
 impl Detached {
     pub(crate) const fn pid(&self) -> i32 {
         self.pid
     }
+
     /// Waits for its end. Dropping this value leaves the process running.
     pub(crate) async fn wait(mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
+    }
+}
+
 /// Starts `argv` in a session of its own, under exactly `environment`. It reads nothing; what it prints is appended
 /// to `output`. Must be called within the runtime, which reaps it.
 pub(crate) fn spawn_detached(
@@ -185,9 +190,11 @@ pub(crate) fn spawn_detached(
     let child = command.spawn()?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).expect("a child not yet waited for has a pid");
     Ok(Detached { child, pid })
+}
+
 /// Gives the command a session of its own and none of our descriptors but the three it was given.
 #[expect(unsafe_code, reason = "pre_exec: the closure makes two kinds of system calls and allocates nothing")]
-fn stand_alone(command: &mut tokio::process::Command) {
+pub(crate) fn stand_alone(command: &mut tokio::process::Command) {
     let begin = || {
         nix::unistd::setsid()?;
         close_on_exec();
@@ -195,6 +202,8 @@ fn stand_alone(command: &mut tokio::process::Command) {
     };
     // SAFETY: setsid, close_range and fcntl are async-signal-safe, and nothing is allocated or locked.
     unsafe { command.pre_exec(begin) };
+}
+
 /// Marks every descriptor past stderr. Rust opens its own this way; those we were started with are the danger.
 #[expect(unsafe_code, reason = "close_range and fcntl on descriptors that are only marked, not used")]
 fn close_on_exec() {
@@ -207,16 +216,25 @@ fn close_on_exec() {
         if marked == 0 {
             return;
         }
+    }
     // Before Linux 5.11: a descriptor that is not open is an error that says nothing.
     for descriptor in 3..1024 {
         // SAFETY: the call takes numbers, and a wrong descriptor is refused.
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
 /// Tells the end of a process that need not be our child.
+#[derive(Debug)]
 pub(crate) struct PidFd(Watched);
+
+#[derive(Debug)]
 enum Watched {
     Descriptor(AsyncFd<OwnedFd>),
     /// Other systems, old kernels, containers that forbid the call.
     Polled(Stat),
+}
+
 impl PidFd {
     /// `None` if there is no such process. Open first, then compare its identity: from then on it cannot be another.
     pub(crate) fn open(pid: i32) -> io::Result<Option<Self>> {
@@ -225,6 +243,9 @@ impl PidFd {
             Err(Errno::ESRCH) => Ok(None),
             Err(Errno::ENOSYS | Errno::EPERM) => Ok(Stat::read(pid)?.map(|stat| Self(Watched::Polled(stat)))),
             Err(other) => Err(other.into()),
+        }
+    }
+
     /// Returns when the process has ended; at once if it has already.
     pub(crate) async fn gone(&self) {
         match &self.0 {
@@ -236,10 +257,17 @@ impl PidFd {
                 while stat.is_still_there() {
                     tokio::time::sleep(LOOK).await;
                 }
+            }
+        }
+    }
+}
+
 #[expect(unsafe_code, reason = "tokio trusts us that the descriptor stays open and the same")]
 fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and it is given away whole.
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_open")]
 fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
@@ -248,9 +276,13 @@ fn pidfd_open(pid: i32) -> Result<OwnedFd, Errno> {
     let descriptor = i32::try_from(descriptor).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just given us this descriptor, closed on exec; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
 #[cfg(not(target_os = "linux"))]
 fn pidfd_open(_: i32) -> Result<OwnedFd, Errno> {
     Err(Errno::ENOSYS)
+}
+
 /// Sends a signal to the process that `stat` describes and to no other. `false` if it has ended.
 fn signal_exactly(stat: &Stat, signal: Signal) -> io::Result<bool> {
     let held = match pidfd_open(stat.pid) {
@@ -258,15 +290,22 @@ fn signal_exactly(stat: &Stat, signal: Signal) -> io::Result<bool> {
         Err(Errno::ESRCH) => return Ok(false),
         Err(Errno::ENOSYS | Errno::EPERM) => None,
         Err(other) => return Err(other.into()),
+    };
     if !stat.is_still_there() {
         return Ok(false);
+    }
     let sent = match held {
         Some(descriptor) => pidfd_send(&descriptor, signal),
         None => nix::sys::signal::kill(nix::unistd::Pid::from_raw(stat.pid), signal),
+    };
     match sent {
         Ok(()) => Ok(true),
         Err(Errno::ESRCH) => Ok(false),
         Err(other) => Err(other.into()),
+    }
+}
+
+#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "neither std nor nix offers pidfd_send_signal")]
 fn pidfd_send(descriptor: &OwnedFd, signal: Signal) -> Result<(), Errno> {
     let none = std::ptr::null::<libc::siginfo_t>();
@@ -279,41 +318,69 @@ fn pidfd_send(descriptor: &OwnedFd, signal: Signal) -> Result<(), Errno> {
             none,
             0 as libc::c_uint,
         )
+    };
     Errno::result(sent).map(drop)
+}
+
+#[cfg(not(target_os = "linux"))]
 fn pidfd_send(_: &OwnedFd, _: Signal) -> Result<(), Errno> {
+    Err(Errno::ENOSYS)
+}
+
 /// Makes our memory, environment and descriptors unreadable to other processes of the user. Linux only; elsewhere
 /// nothing is done.
 pub(crate) fn make_undumpable() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
+}
+
 /// Makes us the parent of whatever loses its own below us, so that a daemon which forks twice stays in our tree. They
 /// are reaped when we end. Linux only; elsewhere nothing is done.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
     nix::sys::prctl::set_child_subreaper(true)?;
+    Ok(())
+}
+
 /// Raises the soft limit of open descriptors towards the hard one and returns what now holds.
 pub(crate) fn raise_descriptor_limit() -> io::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let wanted = hard.min(DESCRIPTORS);
     if soft >= wanted {
         return Ok(soft);
+    }
     setrlimit(Resource::RLIMIT_NOFILE, wanted, hard)?;
     Ok(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
+
     use super::identity::{Identity, Liveness, liveness};
     use super::*;
+
     /// Longer than anything here takes, short enough to fail.
     const DEADLINE: Duration = Duration::from_secs(20);
+
     fn words(argv: &[&str]) -> Vec<OsString> {
         argv.iter().map(OsString::from).collect()
+    }
+
     fn path() -> Vec<(OsString, OsString)> {
         vec![("PATH".into(), std::env::var_os("PATH").unwrap())]
+    }
+
     fn detached(script: &str, directory: &Path) -> Detached {
         let argv = words(&["sh", "-c", script]);
         spawn_detached(&argv, &directory.join("log.txt"), &path(), directory).unwrap()
+    }
+
     fn logged(directory: &Path) -> String {
         std::fs::read_to_string(directory.join("log.txt")).unwrap()
+    }
+
     #[tokio::test]
     async fn a_detached_process_leads_a_session_and_has_only_the_environment_it_was_given() {
         let directory = tempfile::tempdir().unwrap();
@@ -327,7 +394,11 @@ mod tests {
         assert!(log.contains("\nwrong\n") && log.contains(&format!("\n{pid}\n")), "{log}");
         assert!(log.contains(&format!("\n{}\n", directory.path().display())), "{log}");
         assert!(!log.contains("CARGO"), "our own environment stays with us: {log}");
+    }
+
+    #[tokio::test]
     async fn what_outlives_us_holds_no_descriptor_of_ours() {
+        let directory = tempfile::tempdir().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         nix::fcntl::fcntl(&writer, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
         let child = detached("ls /proc/self/fd | wc -l; exec sleep 600", directory.path());
@@ -336,13 +407,22 @@ mod tests {
         let end = tokio::task::spawn_blocking(move || std::io::read_to_string(reader));
         let end = tokio::time::timeout(DEADLINE, end).await;
         tree::kill_tree(&root, Signal::SIGKILL);
+        let status = tokio::time::timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
         assert_eq!(status.signal(), Some(9));
         assert_eq!(end.expect("the pipe is closed while the process lives").unwrap().unwrap(), "");
+    }
+
+    #[tokio::test]
     async fn a_missing_program_is_an_error_not_a_process() {
+        let directory = tempfile::tempdir().unwrap();
         let argv = words(&["/nowhere/decode", "run"]);
         let error = spawn_detached(&argv, &directory.path().join("log.txt"), &path(), directory.path()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
     async fn the_end_of_a_process_that_is_not_ours_is_heard() {
+        let directory = tempfile::tempdir().unwrap();
         let child = detached("sleep 600 & echo $!; wait", directory.path());
         let parent = Identity::of(child.pid()).unwrap();
         let pid = wait_for_number(&directory.path().join("log.txt")).await;
@@ -358,8 +438,13 @@ mod tests {
         tokio::time::timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
         assert_eq!(liveness(&parent), Liveness::Gone);
         assert!(PidFd::open(parent.pid).unwrap().is_none(), "a pid that is gone is no error");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
     #[expect(unsafe_code, reason = "pre_exec: one prctl, which survives the exec")]
     async fn a_daemon_that_forks_twice_stays_in_the_tree_of_who_adopts_orphans() {
+        let directory = tempfile::tempdir().unwrap();
         let script = "setsid -f sh -c 'echo $$ > pid.new; mv pid.new pid; exec sleep 600'; exec sleep 600";
         let mut command = tokio::process::Command::new("sh");
         command.args(["-c", script]).current_dir(directory.path()).process_group(0);
@@ -372,13 +457,22 @@ mod tests {
         let signalled = tree::kill_tree(&root, Signal::SIGKILL);
         child.wait().await.unwrap();
         assert!(signalled.contains(&daemon.pid), "{signalled:?}");
+        tokio::time::timeout(DEADLINE, watched.gone()).await.unwrap();
+    }
+
     async fn wait_for_number(path: &Path) -> i32 {
         let read = async {
             loop {
                 match std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()) {
                     Some(number) => return number,
                     None => tokio::task::yield_now().await,
+                }
+            }
+        };
         tokio::time::timeout(DEADLINE, read).await.unwrap()
+    }
+
+    #[tokio::test]
     async fn a_command_without_ties_has_only_the_environment_it_was_given() {
         let mut invocation = Invocation::new("env", [] as [&str; 0]);
         invocation.environment = path();
@@ -387,22 +481,22 @@ mod tests {
         let mut names: Vec<_> = invocation.run().await.unwrap().stdout_text().lines().map(str::to_owned).collect();
         names.retain(|line| !line.starts_with("PATH="));
         assert_eq!(names, ["ONLY=this"]);
+    }
+
+    #[cfg(target_os = "linux")]
     #[test]
     fn an_undumpable_process_says_so() {
         make_undumpable().unwrap();
         let dumpable = nix::sys::prctl::get_dumpable().unwrap();
         nix::sys::prctl::set_dumpable(true).unwrap();
         assert!(!dumpable);
+    }
+
+    #[test]
     fn the_descriptor_limit_is_raised_but_not_without_end() {
         let limit = raise_descriptor_limit().unwrap();
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
         assert_eq!(limit, soft);
         assert!(soft >= hard.min(DESCRIPTORS));
-/// Lets a process lead a session of its own: it has no terminal to take, and all it starts can be found again.
-#[expect(unsafe_code, reason = "only pre_exec can act between fork and exec")]
-pub(crate) fn in_own_session(command: &mut tokio::process::Command) {
-    // SAFETY: setsid is async-signal-safe and nothing is allocated after the fork.
-    unsafe {
-        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(Into::into));
     }
 }

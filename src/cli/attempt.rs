@@ -88,7 +88,7 @@ fn listen_to_signals(interrupt: watch::Sender<Interrupt>) -> Result<(), CliError
         loop {
             let said = tokio::select! {
                 Some(()) = term.recv() => Interrupt::Terminate,
-                Some(()) = int.recv() => Interrupt::Interrupt,
+                Some(()) = int.recv() => Interrupt::CtrlC,
                 // Somebody closed the window, or the server is gone: the work goes on.
                 Some(()) = hup.recv() => continue,
                 else => return,

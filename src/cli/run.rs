@@ -169,7 +169,7 @@ async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common)
     let report = last.lock().unwrap_or_else(PoisonError::into_inner).take();
     print(directory, report.as_ref(), common.output_format)?;
     Ok(match *interrupt.borrow() {
-        Interrupt::Interrupt => 130,
+        Interrupt::CtrlC => 130,
         Interrupt::Terminate if ended.exit != exit::DONE => 143,
         Interrupt::Terminate | Interrupt::None => ended.exit,
     })
@@ -183,7 +183,7 @@ fn listen(to: mpsc::UnboundedSender<Call>, interrupt: Arc<watch::Sender<Interrup
     tokio::spawn(async move {
         loop {
             let said = tokio::select! {
-                Some(()) = int.recv() => Interrupt::Interrupt,
+                Some(()) = int.recv() => Interrupt::CtrlC,
                 Some(()) = term.recv() => Interrupt::Terminate,
                 Some(()) = hup.recv() => Interrupt::Terminate,
                 else => return,

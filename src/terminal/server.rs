@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tmux_interface::{
-    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, NewSession, NextWindow,
+    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, ListWindows, NewSession, NextWindow,
     PreviousWindow, SelectWindow, SetHook, SetOption, SourceFile, StartServer, TmuxCommand,
 };
 
@@ -66,6 +66,13 @@ impl Default for SocketName {
 pub(crate) struct Server {
     socket: SocketName,
     environment: Vec<(OsString, OsString)>,
+}
+
+/// A window as a list has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WindowName {
+    pub(crate) id: String,
+    pub(crate) name: String,
 }
 
 /// A new session with its first window.
@@ -190,6 +197,29 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// The windows of a run, in the order they were opened; none if its session is gone.
+    pub(crate) async fn windows(&self, session: &str) -> Result<Vec<WindowName>, TerminalError> {
+        let list = ListWindows::new().target_session(exact(session)).format("#{window_id} #{window_name}");
+        let finished = self.ask(words(&list.build())).await?;
+        let said = finished.stderr_text();
+        if !finished.status.success() && !is_missing(&said) && !no_server(&said) {
+            return Err(refused(said));
+        }
+        let pair = |line: &str| {
+            let (id, name) = line.split_once(' ')?;
+            Some(WindowName { id: id.to_owned(), name: name.to_owned() })
+        };
+        Ok(finished.stdout_text().lines().filter_map(pair).collect())
+    }
+
+    /// The window of this pane goes when its process ends; others stay to be read.
+    pub(crate) async fn let_window_close(&self, pane: &str) -> Result<(), TerminalError> {
+        checked_id(pane, '%')?;
+        let option = SetOption::new().window().target(pane).option("remain-on-exit").value("off");
+        let finished = self.ask(words(&option.build())).await?;
+        if finished.status.success() { Ok(()) } else { Err(refused(finished.stderr_text())) }
     }
 
     /// The command that shows a window of a run in a session of the viewer's own, so that viewers neither move nor

@@ -160,7 +160,7 @@ fn start(line: &str, scope: &Scope) -> std::io::Result<(Child, Receiver, Tree)> 
     let (reader, writer) = std::io::pipe()?;
     let mut command = shell(line, scope, &mark);
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
-    command::in_own_session(&mut command);
+    command::stand_alone(&mut command);
     let child = command.spawn()?;
     let leader = child.id().map(|id| Pid::from_raw(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
     // The tree comes first: from here on it is ended even if the next line fails.
