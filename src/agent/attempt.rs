@@ -124,13 +124,14 @@ impl Attempt {
         let now = clock();
         let missing = |error: SessionError| Failure::new(FailureKind::Missing, chain(&error));
         let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
-        let approvable = brief.spec.ask == Ask::Always || (parts.attached)();
-        let tools = offered(&parts.tools, &brief.spec.persona.tools, approvable);
+        let tools = offered(&parts.tools, &brief.spec.persona.tools, || {
+            brief.spec.ask == Ask::Always || (parts.attached)()
+        });
+        let policy = policy(brief, &parts);
         let mut attempt = Self {
             model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),
             tools_bytes: tools.iter().map(|tool| bytes_of(tool.as_ref())).sum(),
             tools,
-            policy: policy(brief, &parts),
             price: parts.price,
             max_tokens: parts.max_tokens,
             window_bytes: window_bytes(parts.window_tokens),
@@ -158,7 +159,10 @@ impl Attempt {
                 environment: parts.environment,
                 cut: watch::channel(false).1,
                 seen: Arc::new(Mutex::default()),
+                deny: policy.deny.clone(),
+                sandbox: parts.sandbox,
             },
+            policy,
             questions: 0,
             nudged: HashSet::new(),
             extensions: 0,
@@ -382,12 +386,17 @@ fn policy(brief: &Brief, parts: &Parts) -> Policy {
 }
 
 /// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan.
-fn offered(known: &[Arc<dyn Tool>], wanted: &[ToolName], approvable: bool) -> Vec<Arc<dyn Tool>> {
+///
+/// Whether one can is asked only where it matters: it takes a question to tmux.
+fn offered(known: &[Arc<dyn Tool>], wanted: &[ToolName], approvable: impl FnOnce() -> bool) -> Vec<Arc<dyn Tool>> {
+    let plans = |name: &ToolName| matches!(name, ToolName::EnterPlanMode | ToolName::ExitPlanMode);
+    let there = |name: &ToolName| known.iter().any(|tool| tool.name() == *name);
+    let approvable = wanted.iter().any(|name| plans(name) && there(name)) && approvable();
     wanted
         .iter()
         .enumerate()
         .filter(|(at, name)| !wanted[..*at].contains(name))
-        .filter(|(_, name)| approvable || !matches!(name, ToolName::EnterPlanMode | ToolName::ExitPlanMode))
+        .filter(|(_, name)| approvable || !plans(name))
         .filter_map(|(_, name)| known.iter().find(|tool| tool.name() == *name))
         .cloned()
         .collect()

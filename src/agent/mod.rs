@@ -42,6 +42,8 @@ pub(crate) struct Parts {
     pub(crate) allow: Vec<Rule>,
     pub(crate) deny: Vec<Rule>,
     pub(crate) confinement: Confinement,
+    /// What the kernel holds commands to, where it can.
+    pub(crate) sandbox: Option<crate::sandbox::Confinement>,
     /// What the project and the user want every agent to know: AGENTS.md, memory, the skills index.
     pub(crate) context: String,
     /// The environment of commands, already without secrets.

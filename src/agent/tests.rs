@@ -255,6 +255,7 @@ impl World {
             key: Key::from_bytes(KEY),
             allow: Vec::new(),
             deny: Vec::new(),
+            sandbox: None,
             confinement: Confinement::None,
             context: String::new(),
             environment: Vec::new(),

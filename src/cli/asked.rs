@@ -155,9 +155,12 @@ impl Builder<'_> {
         }
         let asked = prompt.workspace.as_deref().unwrap_or(&self.common.workspace);
         let asked = (asked != "auto").then_some(asked);
-        let choice = workspace::choose(asked, persona.only_reads(), &cwd).await?;
-        if choice.recipe == "shared" && !persona.only_reads() {
-            persona.tools.retain(|tool| tool.only_reads());
+        // Commands without edits share the project where the kernel keeps them from writing.
+        let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
+        let held = !edits && wire::sandbox_holds();
+        let choice = workspace::choose(asked, persona.only_reads() || held, &cwd).await?;
+        if choice.recipe == "shared" {
+            persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
         }
         notes.extend(choice.note);
         self.refuse_what_would_ask(&persona)?;

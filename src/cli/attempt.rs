@@ -65,10 +65,10 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
     let typed = (shows && output::input_is_terminal()).then(window::lines);
     let attached = window::attached(&brief.run.to_string());
     let around = Surroundings { handover, key, typed, interrupt: interrupted, attached };
-    match here::parts(&brief, around) {
+    match here::parts(claimed.dir(), &brief, around).await {
         Ok(parts) => {
             let sink = Arc::new(window::Window::new(shows));
-            let ended = agent::run(claimed, brief, parts, sink).await;
+            let ended = agent::attempt::run(claimed, brief, parts, sink).await;
             ended.written?;
             Ok(ended.exit)
         }

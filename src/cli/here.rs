@@ -12,14 +12,17 @@ use crate::agent::{self, Interrupt, Parts, Typed};
 use crate::machine::environment;
 use crate::machine::gate::Confinement;
 use crate::model::brief::Brief;
+use crate::model::persona::Mode;
 use crate::model::report::Report;
 use crate::model::tool_name::ToolName;
+use crate::sandbox::{self, Access, Network};
 use crate::store::AttemptDir;
 use crate::store::attempt::{self, Claiming};
 use crate::store::context;
 use crate::store::handover::Handover;
 use crate::store::key::Key;
 use crate::supervisor::{End, Here};
+use crate::workspace;
 
 /// The longest answer asked of a model.
 const MAX_TOKENS: u32 = 16_000;
@@ -36,12 +39,19 @@ pub(super) struct Surroundings {
 }
 
 /// The parts of one attempt.
-pub(super) fn parts(brief: &Brief, around: Surroundings) -> Result<Parts, CliError> {
+pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings) -> Result<Parts, CliError> {
     let provider = wire::provider(&brief.spec.model, &around.handover)?;
     let parent = format!("{}/{}", brief.run, brief.child.number());
+    let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
+    let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
+    let sandbox = if commands && wire::sandbox_holds() {
+        Some(sandbox(dir, brief, &environment).await?)
+    } else {
+        None
+    };
+    // What the kernel keeps in a workspace of the child's own need not be asked about.
     let own = brief.lease.recipe != "shared";
-    let writes = brief.spec.persona.tools.iter().any(|tool| !tool.only_reads());
-    let holds = own && writes && wire::sandbox_holds();
+    let confinement = if own && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
         tools: wire::tools(),
@@ -49,10 +59,11 @@ pub(super) fn parts(brief: &Brief, around: Surroundings) -> Result<Parts, CliErr
         key: around.key,
         allow: Vec::new(),
         deny: Vec::new(),
-        confinement: if holds { Confinement::InForce } else { Confinement::None },
+        confinement,
+        sandbox,
         context: context::gather(Path::new(&brief.lease.path)).text,
-        environment: environment::for_tools(&around.handover.environment, brief.depth, &parent),
-        price: wire::price(&brief.spec.model),
+        environment,
+        price: None,
         max_tokens: MAX_TOKENS,
         window_tokens: WINDOW_TOKENS,
         typed: around.typed,
@@ -61,9 +72,38 @@ pub(super) fn parts(brief: &Brief, around: Surroundings) -> Result<Parts, CliErr
     })
 }
 
-/// Whether commands of this attempt need the sandbox prepared.
-pub(super) fn runs_commands(brief: &Brief) -> bool {
-    brief.spec.persona.tools.contains(&ToolName::Bash)
+/// What the kernel holds this attempt's commands to.
+async fn sandbox(
+    dir: &AttemptDir,
+    brief: &Brief,
+    environment: &[(String, String)],
+) -> Result<sandbox::Confinement, CliError> {
+    let state = dir
+        .run()
+        .and_then(|run| run.state())
+        .ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
+    let access = if brief.lease.recipe == "shared" { Access::Read } else { Access::Write };
+    let workspace = Path::new(&brief.lease.path);
+    let home = wire::home().unwrap_or_else(|| Path::new("/nonexistent").to_owned());
+    let named = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let mut confinement = sandbox::Confinement::new(workspace, access, &dir.path().join("tmp"), state.path(), &home)
+        .with_toolchains(named);
+    let request = workspace::Request {
+        run: brief.run.clone(),
+        child: brief.child.clone(),
+        recipe: brief.lease.recipe.clone(),
+        project: (&brief.lease.project).into(),
+        directory: state.workspace(&brief.run, &brief.child),
+    };
+    let reach = workspace::reach(&request, &brief.lease).await?;
+    confinement.writable.extend(reach.writable);
+    confinement.readable.extend(reach.readable);
+    // What leaves the workspace is not free; only a person who lifted every bound lifted this one.
+    confinement.network = match brief.spec.persona.mode {
+        Mode::Bypass => Network::Open,
+        Mode::Default | Mode::Edit | Mode::Plan => Network::NoTcp,
+    };
+    Ok(confinement)
 }
 
 /// Runs attempts as tasks of this process.
@@ -124,9 +164,9 @@ async fn one(dir: AttemptDir, around: Surroundings, sink: Arc<dyn Sink>, last: &
         Ok(brief) => brief,
         Err(error) => return told(&sink, &CliError::from(error)),
     };
-    match parts(&brief, around) {
+    match parts(claimed.dir(), &brief, around).await {
         Ok(parts) => {
-            let ended = agent::run(claimed, brief, parts, sink).await;
+            let ended = agent::attempt::run(claimed, brief, parts, sink).await;
             *last.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ended.report);
             ended.exit
         }

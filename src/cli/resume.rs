@@ -58,9 +58,5 @@ pub(super) async fn start_again(directory: &RunDir, file: &RunFile, handover: &H
     let spec = RunSpec { place, ..file.spec.clone() };
     let made = RunFile { state: RunState::Made, spec: spec.clone(), ended: None, exit: None, ..file.clone() };
     runs::write_run(directory, &made, "")?;
-    if place == Place::Window {
-        // The session of the earlier supervisor may still hold its windows.
-        wire::tmux_server()?.make_room(spec.run.as_str()).await?;
-    }
     start::supervisor(directory, &spec, handover).await
 }

@@ -70,7 +70,12 @@ async fn start(directory: &RunDir, spec: &RunSpec, handover: &std::path::Path) -
     match spec.place {
         Place::Window => {
             let server = wire::tmux_server()?;
-            server.start_session(spec.run.as_str(), &argv, &wire::tmux_configuration()).await?;
+            // A run that is taken up again may still have its session, with windows of children in it.
+            if server.sessions().await?.iter().any(|session| session == spec.run.as_str()) {
+                server.add_window(spec.run.as_str(), &argv).await?;
+            } else {
+                server.start_session(spec.run.as_str(), &argv, &wire::tmux_configuration()).await?;
+            }
         }
         Place::Bare | Place::Here => {
             let root = PathBuf::from("/");

@@ -49,7 +49,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn home() -> Option<PathBuf> {
+pub(super) fn home() -> Option<PathBuf> {
     variable("HOME").map(PathBuf::from)
 }
 
@@ -297,10 +297,4 @@ pub(super) fn sandbox_holds() -> bool {
 /// What the start line says of it.
 pub(super) fn sandbox_words() -> String {
     if sandbox_holds() { "sandbox: landlock".to_owned() } else { "sandbox: off".to_owned() }
-}
-
-/// What a model costs. Only those that run here are known: nothing.
-pub(super) fn price(model: &str) -> Option<crate::machine::spend::Price> {
-    let _ = model;
-    None
 }

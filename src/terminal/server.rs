@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tmux_interface::{
-    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, ListWindows, NewSession, NextWindow,
+    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, ListWindows, NewSession, NewWindow, NextWindow,
     PreviousWindow, SelectWindow, SetHook, SetOption, SourceFile, StartServer, TmuxCommand,
 };
 
@@ -199,6 +199,15 @@ impl Server {
         Ok(())
     }
 
+    /// Opens one more window in a session that is there, such as that of a supervisor which takes up a run.
+    pub(crate) async fn add_window(&self, session: &str, argv: &[OsString]) -> Result<Opened, TerminalError> {
+        checked_argv(argv)?;
+        let target = format!("{}:", exact(session));
+        let command = NewWindow::new().detached().print().format(OPENED).target_window(target);
+        let finished = self.ask(with_argv(&command.window_name("supervisor").build(), argv)).await?;
+        parse_opened(&finished.stdout_text()).ok_or_else(|| refused(finished.stderr_text()))
+    }
+
     /// The windows of a run, in the order they were opened; none if its session is gone.
     pub(crate) async fn windows(&self, session: &str) -> Result<Vec<WindowName>, TerminalError> {
         let list = ListWindows::new().target_session(exact(session)).format("#{window_id} #{window_name}");
@@ -217,7 +226,7 @@ impl Server {
     /// The window of this pane goes when its process ends; others stay to be read.
     pub(crate) async fn let_window_close(&self, pane: &str) -> Result<(), TerminalError> {
         checked_id(pane, '%')?;
-        let option = SetOption::new().window().target(pane).option("remain-on-exit").value("off");
+        let option = SetOption::new().window().target_pane(pane).option("remain-on-exit").value("off");
         let finished = self.ask(words(&option.build())).await?;
         if finished.status.success() { Ok(()) } else { Err(refused(finished.stderr_text())) }
     }

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::output::Output;
 use super::{Answer, Input, Running, Scope, Tool, input};
 use crate::command;
+use crate::sandbox;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
@@ -161,6 +162,9 @@ fn start(line: &str, scope: &Scope) -> std::io::Result<(Child, Receiver, Tree)> 
     let mut command = shell(line, scope, &mark);
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
     command::stand_alone(&mut command);
+    if let Some(confinement) = &scope.sandbox {
+        sandbox::confine(&mut command, confinement).map_err(std::io::Error::other)?;
+    }
     let child = command.spawn()?;
     let leader = child.id().map(|id| Pid::from_raw(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
     // The tree comes first: from here on it is ended even if the next line fails.

@@ -76,6 +76,8 @@ pub(crate) struct Scope {
     pub(crate) seen: Arc<Mutex<HashMap<PathBuf, SystemTime>>>,
     /// Rules that deny, for tools that come upon paths the gate was not asked about.
     pub(crate) deny: Vec<Rule>,
+    /// What the kernel holds commands to; `None` where it cannot.
+    pub(crate) sandbox: Option<crate::sandbox::Confinement>,
 }
 
 impl Scope {
