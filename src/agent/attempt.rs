@@ -124,9 +124,8 @@ impl Attempt {
         let now = clock();
         let missing = |error: SessionError| Failure::new(FailureKind::Missing, chain(&error));
         let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
-        let tools = offered(&parts.tools, &brief.spec.persona.tools, || {
-            brief.spec.ask == Ask::Always || (parts.attached)()
-        });
+        let tools =
+            offered(&parts.tools, &brief.spec.persona.tools, || brief.spec.ask == Ask::Always || (parts.attached)());
         let policy = policy(brief, &parts);
         let mut attempt = Self {
             model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),

@@ -69,11 +69,8 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
         let child = Builder { common, door, settings: &settings, project: &project, candidates: &candidates };
         children.push(child.build(prompt, &mut notes).await?);
     }
-    let handover = Handover {
-        environment: wire::environment(),
-        access: access(&children, &settings)?,
-        pace_ms: pace(&settings),
-    };
+    let handover =
+        Handover { environment: wire::environment(), access: access(&children, &settings)?, pace_ms: pace(&settings) };
     let free = children.iter().all(|child| is_free(&child.model));
     let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
     // Tokens bind where the cost is not known; where it is, dollars do.
@@ -170,11 +167,8 @@ impl Builder<'_> {
             system.push_str(more);
         }
         let usual = self.settings.child_budget.map_or(Budget::CHILD, |budget| budget.or(Budget::CHILD));
-        let evidence = if persona.only_reads() && self.door.schema.is_none() {
-            Evidence::Required
-        } else {
-            Evidence::NotRequired
-        };
+        let evidence =
+            if persona.only_reads() && self.door.schema.is_none() { Evidence::Required } else { Evidence::NotRequired };
         Ok(ChildSpec {
             label: prompt.label(),
             prompt: prompt.prompt.clone(),
@@ -286,8 +280,9 @@ fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
         None if wire::kind(provider).is_some() => provider.to_owned(),
         None if named.is_some() => "openai".to_owned(),
         None => {
-            return Err(CliError::usage(format!("nothing is known of the provider `{provider}`"))
-                .hint(format!("write `providers: {{{provider}: {{base_url: URL}}}}` to ~/.config/decode/settings.yaml")));
+            return Err(CliError::usage(format!("nothing is known of the provider `{provider}`")).hint(format!(
+                "write `providers: {{{provider}: {{base_url: URL}}}}` to ~/.config/decode/settings.yaml"
+            )));
         }
     };
     let base_url = named
@@ -350,19 +345,12 @@ fn text(path: impl AsRef<Path>) -> String {
 /// What children of an earlier run need to go on: this caller's environment and keys.
 pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
     let settings = wire::settings(&wire::project(None)?)?;
-    Ok(Handover {
-        environment: wire::environment(),
-        access: access(children, &settings)?,
-        pace_ms: pace(&settings),
-    })
+    Ok(Handover { environment: wire::environment(), access: access(children, &settings)?, pace_ms: pace(&settings) })
 }
 
 /// How slowly the built-in search works, so that people can watch.
 fn pace(settings: &Settings) -> u64 {
-    wire::secret("DECODE_OFFLINE_PACE_MS")
-        .and_then(|text| text.parse().ok())
-        .or(settings.offline_pace_ms)
-        .unwrap_or(0)
+    wire::secret("DECODE_OFFLINE_PACE_MS").and_then(|text| text.parse().ok()).or(settings.offline_pace_ms).unwrap_or(0)
 }
 
 /// Random bytes for a run's name.

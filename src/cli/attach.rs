@@ -80,13 +80,11 @@ fn escaped(word: &std::ffi::OsStr) -> std::ffi::OsString {
 }
 
 /// A window that is closed: its log.
-fn page(
-    args: &Args,
-    directory: &crate::store::RunDir,
-    found: &[crate::machine::view::Part],
-) -> Result<u8, CliError> {
+fn page(args: &Args, directory: &crate::store::RunDir, found: &[crate::machine::view::Part]) -> Result<u8, CliError> {
     if args.target.child.is_none() && found.len() != 1 {
-        return Err(CliError::new(exit::FAILED, "this run has no windows").hint("decode logs RUN/1, or decode fold RUN"));
+        return Err(
+            CliError::new(exit::FAILED, "this run has no windows").hint("decode logs RUN/1, or decode fold RUN")
+        );
     }
     let part = send::only(&args.target, found)?;
     let attempt = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));

@@ -53,8 +53,9 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
         .and_then(|run| run.state())
         .ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
     let key = wire::key(&state)?;
-    std::env::set_current_dir(&brief.lease.path)
-        .map_err(|error| CliError::missing(format!("the workspace `{}` cannot be entered: {error}", brief.lease.path)))?;
+    std::env::set_current_dir(&brief.lease.path).map_err(|error| {
+        CliError::missing(format!("the workspace `{}` cannot be entered: {error}", brief.lease.path))
+    })?;
     Ok((handover, key))
 }
 

@@ -82,7 +82,9 @@ impl From<RunError> for CliError {
             RunError::Foreign { .. } | RunError::NotADirectory { .. } | RunError::Make { .. } => {
                 (exit::MISSING, Some("set DECODE_STATE to a directory of your own"))
             }
-            RunError::File(_) | RunError::Header { .. } | RunError::Newer { .. } => (exit::MISSING, Some("decode doctor")),
+            RunError::File(_) | RunError::Header { .. } | RunError::Newer { .. } => {
+                (exit::MISSING, Some("decode doctor"))
+            }
         };
         let wrapped = Self::from_error(code, &error);
         match hint {

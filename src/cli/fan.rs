@@ -8,8 +8,8 @@ use super::flags::{Common, Format};
 use super::progress::Progress;
 use super::viewer::{self, Followed};
 use super::{exit, output, prompts, start, wire};
-use crate::machine::view::{self, Part};
 use crate::machine::snapshot;
+use crate::machine::view::{self, Part};
 use crate::model::run::{OnExit, Place, RunFile};
 use crate::store::{RunDir, run as runs};
 

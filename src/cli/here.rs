@@ -44,11 +44,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
     let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
-    let sandbox = if commands && wire::sandbox_holds() {
-        Some(sandbox(dir, brief, &environment).await?)
-    } else {
-        None
-    };
+    let sandbox = if commands && wire::sandbox_holds() { Some(sandbox(dir, brief, &environment).await?) } else { None };
     // What the kernel keeps in a workspace of the child's own need not be asked about.
     let own = brief.lease.recipe != "shared";
     let confinement = if own && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
@@ -78,10 +74,8 @@ async fn sandbox(
     brief: &Brief,
     environment: &[(String, String)],
 ) -> Result<sandbox::Confinement, CliError> {
-    let state = dir
-        .run()
-        .and_then(|run| run.state())
-        .ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
+    let state =
+        dir.run().and_then(|run| run.state()).ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
     let access = if brief.lease.recipe == "shared" { Access::Read } else { Access::Write };
     let workspace = Path::new(&brief.lease.path);
     let home = wire::home().unwrap_or_else(|| Path::new("/nonexistent").to_owned());

@@ -47,10 +47,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         .collect();
     let now = wire::clock().wall;
     if args.json {
-        let runs: Vec<serde_json::Value> = snapshots
-            .iter()
-            .filter_map(|run| serde_json::from_str(&snapshot::snapshot_json(run, now)).ok())
-            .collect();
+        let runs: Vec<serde_json::Value> =
+            snapshots.iter().filter_map(|run| serde_json::from_str(&snapshot::snapshot_json(run, now)).ok()).collect();
         output::line(&serde_json::json!({"v": 1, "runs": runs}).to_string());
         return Ok(exit::DONE);
     }

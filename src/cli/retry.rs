@@ -48,8 +48,9 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         Some(name) => found.iter().filter(|part| name.matches(&part.id)).collect(),
     };
     if meant.iter().all(|part| ended_well(part)) {
-        return Err(CliError::new(exit::FAILED, "nothing to retry: all of it ended well")
-            .hint(format!("decode fold {run}")));
+        return Err(
+            CliError::new(exit::FAILED, "nothing to retry: all of it ended well").hint(format!("decode fold {run}"))
+        );
     }
     let specs: Vec<_> = found.iter().map(|part| part.spec.clone()).collect();
     let handover = asked::handover(&specs)?;

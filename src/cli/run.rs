@@ -10,7 +10,7 @@ use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
 use super::here::InProcess;
-use super::{attempt, exit, fan, output, prompts, start, wire};
+use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
 use crate::machine::snapshot;
@@ -279,6 +279,3 @@ impl Headless {
         })
     }
 }
-
-/// `fan` prints runs of one child as it prints all.
-pub(super) use fan::await_end;

@@ -72,7 +72,12 @@ fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {
         format!("model     {}", part.spec.model),
         format!("persona   {} · mode {}", part.spec.persona.name, part.spec.persona.mode),
         format!("workspace {} · {}", part.spec.workspace, child.workspace),
-        format!("spent     {} requests · {} tokens · {}", child.requests, child.usage.tokens(), snapshot::cost_words(&child.usage)),
+        format!(
+            "spent     {} requests · {} tokens · {}",
+            child.requests,
+            child.usage.tokens(),
+            snapshot::cost_words(&child.usage)
+        ),
     ];
     if let Some(branch) = &child.branch {
         lines.push(format!("branch    {branch}"));

@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// Window 0 goes when the run is over; windows of failed children stay.
 async fn window_closes_with_us() {
-    let (Ok(server), Ok(pane)) = (wire::tmux_server(), std::env::var("TMUX_PANE")) else { return };
+    let (Ok(server), Ok(pane)) = (wire::tmux_server_of_window(), std::env::var("TMUX_PANE")) else { return };
     // A window that stays is untidy and nothing worse.
     let _ = server.let_window_close(&pane).await;
 }

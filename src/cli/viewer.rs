@@ -23,9 +23,14 @@ const RESCAN: Duration = Duration::from_secs(5);
 /// How following ended.
 #[derive(Debug)]
 pub(super) enum Followed {
-    Ended { file: RunFile, parts: Vec<Part> },
+    Ended {
+        file: RunFile,
+        parts: Vec<Part>,
+    },
     /// The viewer goes, the run goes on.
-    Left { exit: u8 },
+    Left {
+        exit: u8,
+    },
 }
 
 /// What a person says after Ctrl-C.

@@ -62,7 +62,7 @@ pub(super) fn attached(run: &str) -> Arc<dyn Fn() -> bool + Send + Sync> {
         let run = run.clone();
         // The loop has one thread and a runtime already; asking takes a thread of its own for some milliseconds.
         let asks = std::thread::spawn(move || {
-            let (Ok(server), Ok(runtime)) = (wire::tmux_server(), wire::runtime()) else { return false };
+            let (Ok(server), Ok(runtime)) = (wire::tmux_server_of_window(), wire::runtime()) else { return false };
             runtime.block_on(server.attached_clients(&run)).is_ok_and(|clients| clients > 0)
         });
         asks.join().unwrap_or(false)

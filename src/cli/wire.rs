@@ -80,8 +80,9 @@ pub(super) fn project(cwd: Option<&Path>) -> Result<PathBuf, CliError> {
         return Err(CliError::usage(format!("`{}` is not a directory", path.display())));
     }
     if found.to_str().is_none() {
-        return Err(CliError::usage(format!("`{}` is not UTF-8", path.display()))
-            .hint("move the project to a path that is"));
+        return Err(
+            CliError::usage(format!("`{}` is not UTF-8", path.display())).hint("move the project to a path that is")
+        );
     }
     Ok(found)
 }
@@ -190,6 +191,16 @@ pub(super) fn tmux_server() -> Result<Server, CliError> {
     Ok(Server::new(socket, std::env::vars_os()))
 }
 
+/// The tmux server whose window this process runs in: its environment is tmux's, so that `TMUX` names the socket.
+pub(super) fn tmux_server_of_window() -> Result<Server, CliError> {
+    let socket = variable("TMUX")
+        .and_then(|value| Some(Path::new(value.split(',').next()?).file_name()?.to_string_lossy().into_owned()));
+    match socket {
+        Some(name) => Ok(Server::new(SocketName::new(&name)?, std::env::vars_os())),
+        None => tmux_server(),
+    }
+}
+
 /// The user's own tmux configuration for this server.
 pub(super) fn tmux_configuration() -> PathBuf {
     places(Path::new("/")).user.map_or_else(PathBuf::new, |user| user.join("tmux.conf"))
@@ -215,7 +226,7 @@ pub(super) fn world(
     let name = run.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (places, socket) = match place {
         crate::model::run::Place::Window => {
-            let server = tmux_server()?;
+            let server = tmux_server_of_window()?;
             let socket = server.socket().as_str().to_owned();
             (supervisor::Places::Terminal(Arc::new(Tmux::new(server, &name)?)), Some(socket))
         }

@@ -52,7 +52,11 @@ pub(crate) const KNOWN: &[(&str, &str, &[(&str, &str)])] = &[
         "GEMINI_API_KEY",
         &[("cheap", "gemini-2.5-flash"), ("default", "gemini-2.5-pro"), ("strong", "gemini-2.5-pro")],
     ),
-    ("openrouter", "OPENROUTER_API_KEY", &[("cheap", "openrouter/auto"), ("default", "openrouter/auto"), ("strong", "openrouter/auto")]),
+    (
+        "openrouter",
+        "OPENROUTER_API_KEY",
+        &[("cheap", "openrouter/auto"), ("default", "openrouter/auto"), ("strong", "openrouter/auto")],
+    ),
 ];
 
 /// Chooses `provider/name`.
@@ -99,11 +103,7 @@ fn by_tier(wanted: &'static str, wishes: &Wishes<'_>) -> Result<String, ChoiceEr
         },
         [first, ..] => Err(ChoiceError::Ambiguous {
             keys: wishes.candidates.iter().map(|candidate| candidate.key_name.clone()).collect(),
-            example: format!(
-                "model: {}/{}",
-                first.provider,
-                first.tiers.get("default").copied().unwrap_or("NAME")
-            ),
+            example: format!("model: {}/{}", first.provider, first.tiers.get("default").copied().unwrap_or("NAME")),
         }),
     }
 }
@@ -114,11 +114,7 @@ mod tests {
 
     fn candidate(provider: &str) -> Candidate {
         let (name, key, tiers) = KNOWN.iter().find(|known| known.0 == provider).unwrap();
-        Candidate {
-            provider: (*name).to_owned(),
-            key_name: (*key).to_owned(),
-            tiers: tiers.iter().copied().collect(),
-        }
+        Candidate { provider: (*name).to_owned(), key_name: (*key).to_owned(), tiers: tiers.iter().copied().collect() }
     }
 
     #[test]

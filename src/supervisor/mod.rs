@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-pub(crate) use drive::{Ended, drive};
+pub(crate) use drive::drive;
 
 use crate::machine::Event;
 use crate::model::id::ChildId;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tmux_interface::{
-    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, ListWindows, NewSession, NewWindow, NextWindow,
-    PreviousWindow, SelectWindow, SetHook, SetOption, SourceFile, StartServer, TmuxCommand,
+    BindKey, ChooseTree, DetachClient, HasSession, KillSession, ListClients, ListSessions, ListWindows, NewSession,
+    NewWindow, NextWindow, PreviousWindow, SelectWindow, SetHook, SetOption, SourceFile, StartServer, TmuxCommand,
 };
 
 use super::control::{Words, with_argv};

@@ -21,10 +21,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::output::Output;
 use super::{Answer, Input, Running, Scope, Tool, input};
 use crate::command;
-use crate::sandbox;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
+use crate::sandbox;
 use crate::text;
 
 /// A model may ask for less, never for more.
