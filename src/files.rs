@@ -186,7 +186,7 @@ impl Root {
 fn kept_mode(directory: &OwnedFd, name: &OsStr) -> std::io::Result<Option<Mode>> {
     match fstatat(directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
         Ok(stat) if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG => {
-            Ok(Some(Mode::from_bits_truncate(stat.st_mode)))
+            Ok(Some(Mode::from_bits_truncate(stat.st_mode) & Mode::from_bits_truncate(0o777)))
         }
         Ok(_) => Err(std::io::Error::other("it is no regular file")),
         Err(nix::errno::Errno::ENOENT) => Ok(None),

@@ -118,15 +118,15 @@ fn allowed_by_rule(tool: ToolName, subject: &Subject, allow: &[Rule]) -> Result<
     let mut patterns = Vec::new();
     for rule in allow.iter().filter(|rule| rule.tool == tool) {
         match &rule.pattern {
-            // The whole tool, but a path outside the workspace needs to be named.
-            None if !matches!(subject, Subject::Path(path) if paths::is_outside(path)) => return Ok(()),
+            // The whole tool, but for paths that a rule has to name.
+            None if !matches!(subject, Subject::Path(path) if paths::must_be_named(tool, path)) => return Ok(()),
             None => {}
             Some(pattern) => patterns.push(pattern.as_str()),
         }
     }
     match subject {
         Subject::Command(line) => commands::allows(&patterns, line),
-        Subject::Path(path) if patterns.iter().any(|pattern| paths::allows(pattern, path)) => Ok(()),
+        Subject::Path(path) if patterns.iter().any(|pattern| paths::allows(tool, pattern, path)) => Ok(()),
         Subject::Url(url) if patterns.iter().any(|pattern| web::allows(pattern, url)) => Ok(()),
         Subject::Url(url) => Err(format!("no rule allows `{}`", web::shown(url))),
         Subject::Path(_) | Subject::None => Err(format!("no rule allows `{tool}` here")),

@@ -5,6 +5,7 @@
 //! whether the line may run.
 
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -113,7 +114,11 @@ async fn bash(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
         End::Exited(status) => {
             let _ = timeout(DRAIN, gather(&mut pipe, &mut output)).await;
             let left = tree.names();
-            end_tree(&mut tree, LEFT_GRACE, &mut pipe, &mut output).await;
+            if left.is_empty() {
+                tree.is_over = true;
+            } else {
+                end_tree(&mut tree, LEFT_GRACE, &mut pipe, &mut output).await;
+            }
             return Ok(exited(status, output, &left));
         }
         End::TimedOut => format!("[timed out after {seconds} s; the command and all it started were ended]"),
@@ -133,7 +138,7 @@ fn exited(status: std::io::Result<ExitStatus>, output: Output, left: &[String]) 
     };
     if !left.is_empty() {
         let were = text::count(left.len(), "process was", "processes were");
-        note.push_str(&format!("\n[{were} left in the background and ended: {}]", left.join(", ")));
+        let _ = write!(note, "\n[{were} left in the background and ended: {}]", left.join(", "));
     }
     Answer { ok, ..Answer::done(joined(output, &note)) }
 }
@@ -326,6 +331,7 @@ fn walk_processes() -> Vec<Process> {
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::super::fixture::{Fixture, input};
     use super::*;

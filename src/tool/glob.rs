@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: any look into the files.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -130,7 +131,7 @@ impl Found {
         let mut listing = self.shown.trim_end().to_owned();
         if self.count > self.lines {
             let more = text::count(self.count - self.lines, "more file", "more files");
-            listing.push_str(&format!("\n[{more} not shown; use a narrower pattern]"));
+            let _ = write!(listing, "\n[{more} not shown; use a narrower pattern]");
         }
         if cut {
             listing.push_str("\n[the search was cut short]");

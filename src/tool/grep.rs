@@ -3,6 +3,7 @@
 //! ripgrep's own search, without its configuration file. Holds one file's buffer and the lines to show. Deliberately
 //! absent: context lines and counts; `read` shows what is around.
 
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::Path;
 
@@ -187,7 +188,7 @@ impl<'a> Search<'a> {
             name: &name,
             matcher: &self.matcher,
             shown: &mut self.shown,
-            lines: &mut self.lines,
+            count: &mut self.lines,
             full: &mut self.full,
         };
         if let Err(error) = self.searcher.search_reader(&self.matcher, reader, &mut lines)
@@ -209,7 +210,7 @@ impl<'a> Search<'a> {
         }
         if let Some(first) = self.failed.first() {
             let files = text::count(self.failed.len(), "file was", "files were");
-            notes.push_str(&format!("\n[{files} not searched: {first}]"));
+            let _ = write!(notes, "\n[{files} not searched: {first}]");
         }
         if self.lines == 0 {
             let files = text::count(self.files, "file", "files");
@@ -239,7 +240,7 @@ struct Lines<'a> {
     name: &'a str,
     matcher: &'a RegexMatcher,
     shown: &'a mut String,
-    lines: &'a mut usize,
+    count: &'a mut usize,
     full: &'a mut bool,
 }
 
@@ -250,12 +251,12 @@ impl Sink for Lines<'_> {
         let bytes = found.bytes().trim_ascii_end();
         let at = self.matcher.find(found.bytes()).ok().flatten().map_or(0, |at| at.start());
         let line = format!("{}:{}:{}\n", self.name, found.line_number().unwrap_or(0), around(bytes, at));
-        *self.full = *self.lines >= LINES || self.shown.len() + line.len() > BYTES;
+        *self.full = *self.count >= LINES || self.shown.len() + line.len() > BYTES;
         if *self.full {
             return Ok(false);
         }
         self.shown.push_str(&line);
-        *self.lines += 1;
+        *self.count += 1;
         Ok(true)
     }
 }

@@ -64,7 +64,7 @@ impl Patch {
             if ranges.is_empty() {
                 continue;
             }
-            let lines: Vec<usize> = ranges.iter().map(|range| line_of(text, range.start)).collect();
+            let lines = lines_of(text, &ranges);
             if self.occurrences == Occurrences::One && ranges.len() > 1 {
                 return Err(Miss::Ambiguous { lines });
             }
@@ -141,12 +141,16 @@ fn push_with_line_ends(result: &mut String, new: &str, text: &str, range: &Range
     if ends.is_empty() {
         ends.extend(line_ends(&text[range.end..]).next().or_else(|| line_ends(&text[..range.start]).last()));
     }
-    for (at, line) in new.split('\n').enumerate() {
-        if at > 0 {
-            result.push_str(ends.get(at - 1).or(ends.last()).copied().unwrap_or("\n"));
-        }
-        let followed = new.split('\n').nth(at + 1).is_some();
-        result.push_str(if followed { line.strip_suffix('\r').unwrap_or(line) } else { line });
+    let mut ends = ends.iter().copied();
+    let mut end = "\n";
+    for line in new.split_inclusive('\n') {
+        let Some(line) = line.strip_suffix('\n') else {
+            result.push_str(line);
+            break;
+        };
+        end = ends.next().unwrap_or(end);
+        result.push_str(line.strip_suffix('\r').unwrap_or(line));
+        result.push_str(end);
     }
 }
 
@@ -154,8 +158,15 @@ fn line_ends(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices('\n').map(|(at, end)| if text[..at].ends_with('\r') { "\r\n" } else { end })
 }
 
-fn line_of(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
+/// The number of the line in which each range begins.
+fn lines_of(text: &str, ranges: &[Range<usize>]) -> Vec<usize> {
+    let (mut line, mut done) = (1, 0);
+    let number = |range: &Range<usize>| {
+        line += text[done..range.start].matches('\n').count();
+        done = range.start;
+        line
+    };
+    ranges.iter().map(number).collect()
 }
 
 fn listed(lines: &[usize]) -> String {
@@ -191,17 +202,14 @@ impl View {
         let mut view = Self { text: String::with_capacity(text.len()), from: Vec::with_capacity(text.len()) };
         let mut at = 0;
         while let Some(c) = text[at..].chars().next() {
-            let length = match fold(&text[at..]) {
-                Some((length, folded)) => {
-                    view.text.push(folded);
-                    view.from.push(at..at + length);
-                    length
-                }
-                None => {
-                    view.text.push(c);
-                    view.from.extend((at..at + c.len_utf8()).map(|at| at..at + 1));
-                    c.len_utf8()
-                }
+            let length = if let Some((length, folded)) = fold(&text[at..]) {
+                view.text.push(folded);
+                view.from.push(at..at + length);
+                length
+            } else {
+                view.text.push(c);
+                view.from.extend((at..at + c.len_utf8()).map(|at| at..at + 1));
+                c.len_utf8()
             };
             at += length;
         }

@@ -67,9 +67,8 @@ impl Place {
             let names = entries.flatten().take(2_000).map(|entry| entry.file_name().to_string_lossy().into_owned());
             names.collect::<Vec<_>>()
         });
-        let mut entries = match entries {
-            Err(_) => return Answer::correction(format!("`{}` does not exist, nor its directory", self.shown())),
-            Ok(entries) => entries,
+        let Ok(mut entries) = entries else {
+            return Answer::correction(format!("`{}` does not exist, nor its directory", self.shown()));
         };
         entries.sort();
         let near = text::closest(&name, entries.iter().map(String::as_str));
@@ -120,10 +119,12 @@ pub(super) fn locate(scope: &Scope, tool: ToolName, path: &str) -> Result<Place,
 
 fn find(root: &Root, path: &str) -> Result<PathBuf, FileError> {
     let relative = root.resolve(Path::new(path))?;
-    if path.contains('\u{fffd}') && std::fs::symlink_metadata(root.path().join(&relative)).is_err() {
-        if let Some(name) = same_when_shown(root, &relative) {
-            return root.resolve(&relative.with_file_name(name));
-        }
+    let is_missing = || std::fs::symlink_metadata(root.path().join(&relative)).is_err();
+    if path.contains('\u{fffd}')
+        && is_missing()
+        && let Some(name) = same_when_shown(root, &relative)
+    {
+        return root.resolve(&relative.with_file_name(name));
     }
     Ok(relative)
 }

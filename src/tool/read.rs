@@ -2,6 +2,7 @@
 //!
 //! Reads no further than it must and holds no more than it shows. Deliberately absent: pictures, notebooks, folders.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -100,12 +101,13 @@ fn lines(mut reader: impl BufRead, name: &str, offset: u64, limit: u64) -> Resul
                 return Err(Answer::correction(format!("line {number} of `{name}` is not UTF-8 text; {OTHER_MEANS}")));
             }
         };
-        text.push_str(&format!("{number}\t{shown}\n"));
+        let _ = writeln!(text, "{number}\t{shown}");
         if line.missing > 0 {
-            text.push_str(&format!(
-                "[line {number} is cut: {} bytes more; use grep to see the part you need]\n",
+            let _ = writeln!(
+                text,
+                "[line {number} is cut: {} bytes more; use grep to see the part you need]",
                 line.missing
-            ));
+            );
         }
         if text.len() >= BYTES {
             break;
@@ -120,7 +122,7 @@ fn lines(mut reader: impl BufRead, name: &str, offset: u64, limit: u64) -> Resul
         return Err(Answer::correction(format!("`{name}` has {lines}; offset must not be more than that")));
     }
     if !reader.fill_buf().map_err(broken)?.is_empty() {
-        text.push_str(&format!("[more lines follow; go on with offset {}]\n", number + 1));
+        let _ = writeln!(text, "[more lines follow; go on with offset {}]", number + 1);
     }
     Ok(Answer::done(text))
 }

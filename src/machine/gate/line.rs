@@ -167,26 +167,23 @@ pub(super) fn rough(line: &str, quotes: Quotes) -> Vec<String> {
                 inside = Some(c);
                 words.push("");
             }
-            (c, Some('\'')) => words.push_char(c),
-            ('\\', _) => {
+            ('\\', None | Some('"')) => {
                 if let Some(next) = chars.next().filter(|next| *next != '\n') {
                     words.push_char(next);
                 }
             }
-            ('`', _) => words.unknown(),
-            ('$', _) => expansion(&mut chars, &mut words),
-            (c, Some(_)) => words.push_char(c),
+            ('$', None | Some('"')) => expansion(&mut chars, &mut words),
             ('*' | '?', None) => words.push_char(ANYTHING),
             ('[', None) => {
                 words.push_char(ANYTHING);
                 let ahead: String = chars.clone().take_while(|c| !c.is_whitespace()).collect();
                 if let Some(end) = ahead.find(']') {
-                    (0..ahead[..=end].chars().count()).for_each(|_| drop(chars.next()));
+                    chars.nth(ahead[..end].chars().count());
                 }
             }
-            (')' | '{' | '}', None) => words.unknown(),
+            ('`', None | Some('"')) | (')' | '{' | '}', None) => words.unknown(),
             (' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | '<' | '>' | '=' | ',', None) => words.end(),
-            (c, None) => words.push_char(c),
+            (c, _) => words.push_char(c),
         }
     }
     words.end();

@@ -6,7 +6,7 @@
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::model::rule::Rule;
-use crate::model::tool_name::ToolName;
+use crate::model::tool_name::{ToolKind, ToolName};
 
 /// Deny rules with their patterns ready, for tools that look at many files.
 #[derive(Debug, Clone, Default)]
@@ -78,13 +78,21 @@ impl Denied {
 }
 
 /// Whether an allow pattern covers the path. `*` stays within a directory, `**` and a final slash do not.
-pub(super) fn allows(pattern: &str, path: &str) -> bool {
+pub(super) fn allows(tool: ToolName, pattern: &str, path: &str) -> bool {
     let pattern = plain(pattern);
     let pattern = if pattern.ends_with('/') { format!("{pattern}**") } else { pattern.to_owned() };
     if path.split('/').any(|part| part == "..") || (is_outside(path) && !pattern.starts_with('/')) {
         return false;
     }
+    if must_be_named(tool, path) && !is_outside(path) && !is_of_git(&pattern) {
+        return false;
+    }
     GlobBuilder::new(&pattern).literal_separator(true).build().is_ok_and(|glob| glob.compile_matcher().is_match(path))
+}
+
+/// Whether a rule without a pattern, or with a wide one, is not enough: outside the workspace, and edits of git's files.
+pub(super) fn must_be_named(tool: ToolName, path: &str) -> bool {
+    is_outside(path) || (tool.kind() == ToolKind::Edit && is_of_git(path))
 }
 
 pub(super) fn is_outside(path: &str) -> bool {

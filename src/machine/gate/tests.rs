@@ -527,6 +527,10 @@ fn git_configuration_is_not_edited_freely() {
         assert!(matches!(path(ToolName::Write, inside, &policy), Decision::Ask { .. }), "{inside}");
     }
     assert_eq!(path(ToolName::Write, ".gitignore", &policy), Decision::Allow);
+    let wide = self::policy(Mode::Default, &["write", "write(**)", "edit(.git/info/exclude)"], &[]);
+    assert!(matches!(path(ToolName::Write, ".git/config", &wide), Decision::Ask { .. }));
+    assert_eq!(path(ToolName::Edit, ".git/info/exclude", &wide), Decision::Allow);
+    assert_eq!(path(ToolName::Write, "a/b", &wide), Decision::Allow);
 }
 
 #[test]
@@ -596,6 +600,21 @@ fn a_host_must_be_named_in_every_mode() {
         }
         for denied in ["https://x.evil.example/", "not an address"] {
             assert!(matches!(fetch(denied, &policy), Decision::Deny { .. }), "{denied}");
+        }
+    }
+}
+
+#[test]
+fn no_line_makes_the_gate_panic() {
+    let policy = policy(Mode::Default, &["bash(git *)"], &["bash(git push *)"]);
+    let line =
+        "é='x' \"a$\\{b}\" `c` $(git [pu]sh) <<'E' ${x:-y} && {a,b} | sed s/a/b/w $'\\n' ;; git -C \n\u{fffd}* $";
+    let ends: Vec<usize> = line.char_indices().map(|(at, _)| at).chain([line.len()]).collect();
+    for (at, from) in ends.iter().enumerate() {
+        for to in &ends[at..] {
+            let part = &line[*from..*to];
+            // Alone it prints its help.
+            assert!(part.trim() == "git" || bash(part, &policy) != Decision::Allow, "{part}");
         }
     }
 }
