@@ -256,16 +256,15 @@ impl Server {
 
 /// What holds unless the user's file says otherwise. Quiet: another tmux may not have every option.
 fn defaults() -> Vec<Words> {
-    let server = [("escape-time", "10"), ("extended-keys", "on"), ("set-clipboard", "external")];
+    let server =
+        [("escape-time", "10"), ("extended-keys", "on"), ("set-clipboard", "external"), ("focus-events", "on")];
     let session = [("mouse", "on"), ("history-limit", "5000"), ("default-shell", "/bin/sh")];
     let window = [("allow-passthrough", "off")];
     let option = |(name, value)| SetOption::new().quiet().option(name).value(value);
     let mut commands = Vec::new();
     commands.extend(server.map(|pair| words(&option(pair).server().build())));
-    commands.push(words(&option(("focus-events", "on")).server().build()));
     commands.extend(session.map(|pair| words(&option(pair).global().build())));
     commands.extend(window.map(|pair| words(&option(pair).global().window().build())));
-    commands.extend(essentials());
     commands
 }
 
