@@ -234,18 +234,24 @@ impl Server {
     /// The command that shows a window of a run in a session of the viewer's own, so that viewers neither move nor
     /// shrink each other. `viewer` is a name such as `v1`. `TMUX` must be out of its environment.
     ///
-    /// To send such a viewer away name its client: `detach-client -s` crashes tmux 3.3a when the session goes with it.
+    /// The session goes with its viewer by a hook. `destroy-unattached` would do, but it frees the session while the
+    /// client still leaves it: tmux 3.3a crashes there, about once in twenty, and takes every run with it.
     pub(crate) fn attach_argv(&self, run: &str, window: &str, viewer: &str) -> Result<Vec<OsString>, TerminalError> {
         for name in [run, viewer] {
             checked_name(name)?;
         }
         checked_id(window, '@')?;
         let own = format!("{run}-{viewer}");
+        let leave = format!("kill-session -t {}", exact(&own));
         let commands = [
             // Without it a run that is gone would get a new session with a shell in it.
             HasSession::new().target_session(exact(run)).build(),
             NewSession::new().group_name(exact(run)).session_name(&own).build(),
-            SetOption::new().option("destroy-unattached").value("on").build(),
+            SetHook::new()
+                .target_session(format!("{}:", exact(&own)))
+                .hook_name("client-detached")
+                .command(&leave)
+                .build(),
             // An id alone is looked for in every session of the group.
             SelectWindow::new().target_window(format!("{}:{window}", exact(&own))).build(),
         ];
@@ -289,16 +295,15 @@ impl Server {
 
 /// What holds unless the user's file says otherwise. Quiet: another tmux may not have every option.
 fn defaults() -> Vec<Words> {
-    let server = [("escape-time", "10"), ("extended-keys", "on"), ("set-clipboard", "external")];
+    let server =
+        [("escape-time", "10"), ("extended-keys", "on"), ("set-clipboard", "external"), ("focus-events", "on")];
     let session = [("mouse", "on"), ("history-limit", "5000"), ("default-shell", "/bin/sh")];
     let window = [("allow-passthrough", "off")];
     let option = |(name, value)| SetOption::new().quiet().option(name).value(value);
     let mut commands = Vec::new();
     commands.extend(server.map(|pair| words(&option(pair).server().build())));
-    commands.push(words(&option(("focus-events", "on")).server().build()));
     commands.extend(session.map(|pair| words(&option(pair).global().build())));
     commands.extend(window.map(|pair| words(&option(pair).global().window().build())));
-    commands.extend(essentials());
     commands
 }
 
