@@ -153,13 +153,14 @@ fn forgotten_quotes_an_empty_prompt_and_an_unknown_persona_start_nothing() {
         &["fan", "where", "is", "the", "start"][..],
         &["fan", ""],
         &["fan", "Where does it start, and why?", "--agent", "explroe"],
-        &["fna", "--help"],
         &["stauts"],
     ] {
         let output = environment.decode(words).expect_code(2);
         assert!(output.stdout.is_empty() && output.stderr.starts_with("error:"), "{words:?}: {output:?}");
     }
-    assert!(!environment.state().join("runs").is_dir() || environment.processes().is_empty());
+    let runs = environment.decode(&["ps", "--all", "--json"]).expect_code(0).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0), "{runs}");
+    assert!(environment.workers().is_empty());
 }
 
 #[test]

@@ -18,8 +18,13 @@ fn explorer(environment: &Environment, more: &[&str]) -> crate::environment::Out
     environment.decode(&words)
 }
 
+/// Looks, then reports, however often it is asked the same.
 fn answers() -> Script {
-    Script::steps(vec![looks(), Step::text("It starts at src/lib.rs:1.")]).strict()
+    Script::function(|request, _| match request.body.to_string().contains("pub fn start") {
+        false => looks(),
+        true => Step::text("It starts at src/lib.rs:1."),
+    })
+    .strict()
 }
 
 fn at_the_gate() -> Script {

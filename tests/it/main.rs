@@ -10,5 +10,5 @@ mod fan;
 mod headless;
 mod outliving;
 mod steering;
-//VERBS
-//WINDOWS
+mod verbs;
+mod windows;
