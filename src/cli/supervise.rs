@@ -1,6 +1,7 @@
 //! `decode supervise DIR`: drives a run. Started by `fan` and its like, in window 0 of the run's session.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -30,6 +31,32 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let _ = make_undumpable();
     let directory = RunDir::at(std::path::absolute(&args.directory)?);
+    log_panics(directory.supervisor_log());
+    let log = directory.supervisor_log();
+    let ended = drive(args, directory);
+    if let Err(error) = &ended {
+        append(&log, &error.render());
+    }
+    ended
+}
+
+/// Its window closes with it, and what it said last with the window: so the log has it too.
+fn log_panics(log: PathBuf) {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        append(&log, &panic.to_string());
+        usual(panic);
+    }));
+}
+
+fn append(log: &Path, text: &str) {
+    // A log that cannot be written is no reason to say less elsewhere.
+    if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(log) {
+        let _ = writeln!(file, "{text}");
+    }
+}
+
+fn drive(args: &Args, directory: RunDir) -> Result<u8, CliError> {
     let handover = match &args.handover {
         Some(path) => Handover::take(path)?,
         None => Handover::default(),
