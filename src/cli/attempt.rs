@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::error::CliError;
 use super::here::{self, Surroundings};
 use super::{exit, output, window, wire};
-use crate::agent::{self, Interrupt};
+use crate::agent::{self, Interrupt, Typed};
 use crate::command::make_undumpable;
 use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
@@ -61,9 +61,14 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
 
 async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> Result<u8, CliError> {
     let (interrupt, interrupted) = watch::channel(Interrupt::None);
-    listen_to_signals(interrupt)?;
     let shows = output::data_goes_to_terminal();
-    let typed = (shows && output::input_is_terminal()).then(window::lines);
+    let (types, typed) = window::typed();
+    let in_window = shows && output::input_is_terminal();
+    if in_window {
+        window::read_lines(types.clone());
+    }
+    listen_to_signals(interrupt, types)?;
+    let typed = in_window.then_some(typed);
     let attached = window::attached(&brief.run.to_string());
     let around = Surroundings { handover, key, typed, interrupt: interrupted, attached };
     match here::parts(claimed.dir(), &brief, around).await {
@@ -81,7 +86,7 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
 }
 
 /// TERM and INT end the attempt with a report; HUP and failed writes to a lost terminal are nothing.
-fn listen_to_signals(interrupt: watch::Sender<Interrupt>) -> Result<(), CliError> {
+fn listen_to_signals(interrupt: watch::Sender<Interrupt>, types: mpsc::Sender<Typed>) -> Result<(), CliError> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     let mut hup = signal(SignalKind::hangup())?;
@@ -91,7 +96,11 @@ fn listen_to_signals(interrupt: watch::Sender<Interrupt>) -> Result<(), CliError
                 Some(()) = term.recv() => Interrupt::Terminate,
                 Some(()) = int.recv() => Interrupt::CtrlC,
                 // Somebody closed the window, or the server is gone: the work goes on.
-                Some(()) = hup.recv() => continue,
+                Some(()) = hup.recv() => {
+                    // Nobody reads it where there was no window; a full queue says that the loop is not there yet.
+                    let _ = types.try_send(Typed::WindowGone);
+                    continue;
+                }
                 else => return,
             };
             interrupt.send_if_modified(|now| {
