@@ -102,7 +102,8 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
         depth,
     };
     let start_line = start_line(&children, &handover, limits);
-    notes.dedup();
+    let mut told = BTreeSet::new();
+    notes.retain(|note| told.insert(note.clone()));
     Ok(Asked { new: NewRun { spec, children }, handover, start_line, notes })
 }
 
@@ -160,6 +161,7 @@ impl Builder<'_> {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
         }
         notes.extend(choice.note);
+        notes.extend(workspace::remarks(&choice.recipe, &cwd).await);
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {

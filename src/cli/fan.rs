@@ -10,7 +10,7 @@ use super::viewer::{self, Followed};
 use super::{exit, output, prompts, start, wire};
 use crate::machine::snapshot;
 use crate::machine::view::{self, Part};
-use crate::model::run::{OnExit, Place, RunFile};
+use crate::model::run::{Place, RunFile};
 use crate::store::{RunDir, run as runs};
 
 /// Run several prompts at once, in windows, and print their reports folded into one answer
@@ -102,9 +102,4 @@ pub(super) fn print(directory: &RunDir, file: &RunFile, parts: &[Part], format: 
         }
     }
     Ok(code)
-}
-
-/// Whether the end of this process ends the run.
-pub(super) const fn is_bound(on_exit: OnExit) -> bool {
-    matches!(on_exit, OnExit::Stop)
 }

@@ -38,10 +38,7 @@ pub(super) fn draw(text: &str) -> Said {
 }
 
 fn heard(result: std::io::Result<()>) -> Said {
-    match result {
-        Ok(()) => Said::Yes,
-        Err(_) => Said::NobodyListens,
-    }
+    result.map_or(Said::NobodyListens, |()| Said::Yes)
 }
 
 /// Whether a person may be watching the talk.

@@ -24,7 +24,7 @@ const RESCAN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Followed {
     Ended {
-        file: RunFile,
+        file: Box<RunFile>,
         parts: Vec<Part>,
     },
     /// The viewer goes, the run goes on.
@@ -58,7 +58,7 @@ pub(super) async fn follow(directory: &RunDir, mut progress: Progress) -> Result
         let (file, found) = parts::read(directory)?;
         progress.show(&view::run(&file, &found), wire::clock().wall);
         if file.state == RunState::Ended {
-            return Ok(Followed::Ended { file, parts: found });
+            return Ok(Followed::Ended { file: Box::new(file), parts: found });
         }
         let driver = driver(&file);
         tokio::select! {
@@ -116,7 +116,7 @@ fn abandoned(directory: &RunDir, file: &RunFile) -> Result<Option<Followed>, Cli
     let driven = crate::store::run::is_driven(directory);
     let (now, found) = parts::read(directory)?;
     if now.state == RunState::Ended {
-        return Ok(Some(Followed::Ended { file: now, parts: found }));
+        return Ok(Some(Followed::Ended { file: Box::new(now), parts: found }));
     }
     if driven {
         return Ok(None);

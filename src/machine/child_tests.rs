@@ -70,7 +70,7 @@ fn status(phase: Phase, requests: u64) -> Status {
         nonce: "n".into(),
         phase,
         heartbeat: NOW.wall,
-        progress: Timestamp::from_millis(requests as i64),
+        progress: Timestamp::from_millis(requests.cast_signed()),
         usage: Usage { requests, ..Usage::ZERO },
         tool_calls: 0,
         doing: String::new(),

@@ -116,7 +116,8 @@ fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
     let first = epoch(&machine, 1);
     let failure = Failure::new(FailureKind::Missing, "git");
     play(&mut machine, 1, &[ChildEvent::PrepareFailed { epoch: first, failure }]);
-    let states: Vec<&str> = machine.children().iter().map(|child| child.state().name()).collect();
+    let states: Vec<&str> =
+        machine.children().iter().map(|child| super::super::view::name(child.state()).word()).collect();
     assert_eq!(states, ["failed", "skipped", "skipped", "preparing"]);
     finish(&mut machine, 4);
     assert!(machine.is_finished());

@@ -38,6 +38,7 @@ pub(crate) struct Report {
     pub(crate) body: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

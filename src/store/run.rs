@@ -159,8 +159,8 @@ fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
     let system = body
         .get(start..start.saturating_add(file.system_bytes))
         .ok_or_else(|| damaged("`system_bytes` does not fit the body"))?;
-    spec.prompt = prompt.to_owned();
-    spec.system = system.to_owned();
+    prompt.clone_into(&mut spec.prompt);
+    system.clone_into(&mut spec.system);
     Ok(spec)
 }
 

@@ -215,16 +215,15 @@ impl Loop {
                 }
                 vec![]
             }
-            Message::Opened { child, attempt, opened, .. } => {
-                match Identity::of(opened.pid) {
-                    Some(identity) => self.track(child, attempt, identity, Some(opened.handle)),
-                    None => {
-                        // It ended before we looked; its window is still worth closing.
-                        let identity = Identity { pid: opened.pid, ..Identity::of_self() };
-                        let process = Process::Other(Identity { start_time: 0, ..identity });
-                        self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
-                        let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
-                    }
+            Message::Opened { child, attempt, opened } => {
+                if let Some(identity) = Identity::of(opened.pid) {
+                    self.track(child, attempt, identity, Some(opened.handle));
+                } else {
+                    // It ended before we looked; its window is still worth closing.
+                    let identity = Identity { pid: opened.pid, ..Identity::of_self() };
+                    let process = Process::Other(Identity { start_time: 0, ..identity });
+                    self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
+                    let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
                 }
                 vec![]
             }
@@ -361,20 +360,6 @@ impl Loop {
         Ok(())
     }
 
-    /// A quarter of a cooling at most, so that children which failed together do not come back together.
-    pub(super) fn jitter(&self, timer: Timer, after_ms: u64) -> u64 {
-        match timer {
-            Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
-            Timer::Prepare
-            | Timer::Open
-            | Timer::Silence
-            | Timer::Stall
-            | Timer::Grace
-            | Timer::Linger
-            | Timer::Park => 0,
-        }
-    }
-
     fn publish(&mut self, now: Now) {
         self.dirty = false;
         self.published_ms = now.mono_ms;
@@ -405,4 +390,12 @@ fn watch_caller(caller: i32, to: Sender) {
         }
         let _ = to.send(Message::CallerGone);
     });
+}
+
+/// A quarter of a cooling at most, so that children which failed together do not come back together.
+pub(super) fn jitter(timer: Timer, after_ms: u64) -> u64 {
+    match timer {
+        Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
+        Timer::Prepare | Timer::Open | Timer::Silence | Timer::Stall | Timer::Grace | Timer::Linger | Timer::Park => 0,
+    }
 }

@@ -55,12 +55,11 @@ enum OpenError {
 
 /// Writes, watches, opens. What went wrong comes back as an event.
 pub(super) async fn open(world: World, opening: Opening, watch: Option<Watch>, to: Sender) {
-    let (child, epoch, attempt) = (opening.child.clone(), opening.epoch, opening.attempt);
+    let (child, epoch) = (opening.child.clone(), opening.epoch);
     let event = match try_open(&world, opening, watch, &to).await {
         Ok(()) => ChildEvent::Opened { epoch },
         Err(error) => ChildEvent::OpenFailed { epoch, detail: chain(&error) },
     };
-    let _ = attempt;
     let _ = to.send(Message::Event(Event::Child { child, event }));
 }
 
@@ -87,7 +86,7 @@ async fn try_open(world: &World, opening: Opening, watch: Option<Watch>, to: &Se
         let window =
             NewWindow { name: child.to_string(), argv: argv(world, &dir), output: dir.path().join("printed.txt") };
         let opened = terminal.open(window).await?;
-        let _ = to.send(Message::Opened { child, epoch: opening.epoch, attempt, opened });
+        let _ = to.send(Message::Opened { child, attempt, opened });
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinSet;
 
-use super::drive::Loop;
+use super::drive::{Loop, jitter};
 use super::open::{self, Opening};
 use super::{Places, SupervisorError, workplace};
 use crate::files;
@@ -50,7 +50,7 @@ impl Loop {
             }
             effect @ Effect::Open { .. } => self.open(effect),
             Effect::Arm { child, epoch, timer, after_ms } => {
-                let after_ms = after_ms + self.jitter(timer, after_ms);
+                let after_ms = after_ms + jitter(timer, after_ms);
                 self.timers.arm(Key::Child(child, timer.into()), now.mono_ms + after_ms, epoch);
             }
             Effect::ArmWall { child, attempt, after_ms } => {
