@@ -1,7 +1,7 @@
 //! Walks every state and event of a child against the table in `child.rs`, and the order of effects.
 
-use super::super::Skip;
 use super::*;
+use crate::machine::Skip;
 use crate::model::child::{Ask, Evidence, Harness};
 use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;

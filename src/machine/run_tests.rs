@@ -1,8 +1,8 @@
 //! A run as a whole: slots, needs, limits, and the exit code.
 
-use super::super::child::tests::spec;
-use super::super::{Exit, Timer};
 use super::*;
+use crate::machine::child::tests::spec;
+use crate::machine::{Exit, Timer};
 use crate::model::budget::Budget;
 use crate::model::child::{ChildSpec, Collected, Failure, Lease};
 use crate::model::id::RunId;
@@ -117,7 +117,7 @@ fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
     let failure = Failure::new(FailureKind::Missing, "git");
     play(&mut machine, 1, &[ChildEvent::PrepareFailed { epoch: first, failure }]);
     let states: Vec<&str> =
-        machine.children().iter().map(|child| super::super::view::name(child.state()).word()).collect();
+        machine.children().iter().map(|child| crate::machine::view::name(child.state()).word()).collect();
     assert_eq!(states, ["failed", "skipped", "skipped", "preparing"]);
     finish(&mut machine, 4);
     assert!(machine.is_finished());
