@@ -54,11 +54,12 @@ pub(super) async fn follow(directory: &RunDir, mut progress: Progress) -> Result
     let mut hups = signal(SignalKind::hangup())?;
     let mut interrupted = 0_u32;
     let period = if progress.ticks() { TICK } else { RESCAN };
+    let mut reader = parts::Reader::new(directory);
     loop {
-        let (file, found) = parts::read(directory)?;
-        progress.show(&view::run(&file, &found), wire::clock().wall);
+        let file = reader.look()?;
+        progress.show(&view::run(&file, reader.parts()), wire::clock().wall);
         if file.state == RunState::Ended {
-            return Ok(Followed::Ended { file: Box::new(file), parts: found });
+            return Ok(Followed::Ended { file: Box::new(file), parts: reader.parts().to_vec() });
         }
         let driver = driver(&file);
         tokio::select! {

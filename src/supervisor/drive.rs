@@ -376,6 +376,7 @@ impl Loop {
             let effects = self.digest(message, now);
             self.perform(effects, now)?;
         }
+        self.journal.sync()?;
         let now = self.now();
         publish::fold(&self.world, &self.machine, &self.notes)?;
         publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now)?;
