@@ -137,6 +137,7 @@ fn report_failure(claimed: &Claimed, brief: &Brief, error: &CliError) -> Result<
         evidence: 0,
         duration_s: 0.0,
         files_changed: Vec::new(),
+        files_left_out: 0,
         citations: Vec::new(),
         error: Some(Failure::new(kind, detail)),
         limited_until: None,

@@ -92,14 +92,10 @@ pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -
 pub(super) fn print(directory: &RunDir, file: &RunFile, parts: &[Part], format: Format) -> Result<u8, CliError> {
     let fold = std::fs::read_to_string(directory.fold())
         .map_err(|error| CliError::missing(format!("the fold of {} cannot be read: {error}", file.spec.run)))?;
-    let code = file.exit.unwrap_or(exit::FAILED);
-    match format {
-        Format::Text => {
-            output::line(&fold);
-        }
-        Format::Json | Format::StreamJson => {
-            output::line(&snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall));
-        }
-    }
-    Ok(code)
+    let text = match format {
+        Format::Text => fold,
+        Format::Json | Format::StreamJson => snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall),
+    };
+    output::deliver(&text).map_err(|error| error.hint(format!("decode fold {}", file.spec.run)))?;
+    Ok(file.exit.unwrap_or(exit::FAILED))
 }

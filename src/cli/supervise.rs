@@ -28,8 +28,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let _ = make_undumpable();
     let directory = RunDir::at(std::path::absolute(&args.directory)?);
+    drive(args, directory.clone()).inspect_err(|error| {
+        // Its window closes with it; who asks why finds the reason here. A detached one has this file as its stderr.
+        if output::talks_to_terminal() {
+            let _ = std::fs::write(directory.supervisor_log(), error.render() + "\n");
+        }
+    })
+}
+
+fn drive(args: &Args, directory: RunDir) -> Result<u8, CliError> {
+    let _ = make_undumpable();
     let handover = match &args.handover {
         Some(path) => Handover::take(path)?,
         None => Handover::default(),

@@ -123,8 +123,21 @@ fn abandoned(directory: &RunDir, file: &RunFile) -> Result<Option<Followed>, Cli
         return Ok(None);
     }
     let run = &file.spec.run;
-    Err(CliError::new(exit::FAILED, format!("the supervisor of {run} is gone; its children go on by themselves"))
-        .hint(format!("decode resume {run}")))
+    let mut error =
+        CliError::new(exit::FAILED, format!("the supervisor of {run} is gone; its children go on by themselves"))
+            .hint(format!("decode resume {run}"));
+    error.causes.extend(last_words(directory));
+    Err(error)
+}
+
+/// Why a supervisor ended, as far as it could still say so.
+fn last_words(directory: &RunDir) -> Option<String> {
+    if crate::files::is_full(directory.path()) {
+        return Some(format!("the disk of `{}` is full", directory.path().display()));
+    }
+    let log = std::fs::read_to_string(directory.supervisor_log()).ok()?;
+    let words = crate::text::suffix(&log, 2_000).trim();
+    (!words.is_empty()).then(|| words.trim_start_matches("error: ").to_owned())
 }
 
 fn leave(file: &RunFile, code: u8) -> Followed {

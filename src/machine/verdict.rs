@@ -118,6 +118,7 @@ mod tests {
             evidence: 1,
             duration_s: 1.0,
             files_changed: vec![],
+            files_left_out: 0,
             citations: vec![],
             error: None,
             limited_until: None,

@@ -19,6 +19,7 @@ use crate::machine::{By, ChildEvent, Effect, Event, Exit, Timer, numbers};
 use crate::model::id::ChildId;
 use crate::model::run::Supervisor;
 use crate::model::time::Now;
+use crate::store::RunDir;
 use crate::store::journal::{self, Journal};
 use crate::store::observed;
 use crate::store::{attempt, run};
@@ -29,6 +30,9 @@ use crate::watch::{Heard, Watch};
 const PUBLISH_MS: u64 = 1_000;
 /// Effects that clean up are waited for this long after the end.
 const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// A lock that is held for longer than this is held by another supervisor.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -57,7 +61,7 @@ pub(super) struct Loop {
 
 /// Drives a run to its end. Holds the run's lock, so that nobody else does.
 pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>) -> Result<Ended, SupervisorError> {
-    let _lock = run::lock(&world.run)?;
+    let _lock = hold(&world.run).await?;
     let (sender, mut messages) = mpsc::unbounded_channel();
     let (hears, mut heard) = mpsc::unbounded_channel();
     let mut state = Loop::new(world, sender, hears)?;
@@ -81,6 +85,19 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
         }
     }
     state.end(messages).await
+}
+
+/// The run's lock. Viewers try it for an instant to see whether somebody drives, and must not keep a supervisor out.
+async fn hold(directory: &RunDir) -> Result<std::fs::File, run::RunError> {
+    let tried_by_viewers = async {
+        loop {
+            match run::lock(directory) {
+                Err(run::RunError::Locked) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return other,
+            }
+        }
+    };
+    tokio::time::timeout(LOCK_PATIENCE, tried_by_viewers).await.unwrap_or(Err(run::RunError::Locked))
 }
 
 impl Loop {

@@ -152,6 +152,7 @@ impl Loop {
     /// The attempt is over: nothing of it is listened to any more.
     fn retire(&mut self, child: &ChildId, attempt: u32) {
         self.timers.forget(child);
+        open::take_back(&self.world, child, attempt);
         let dir = self.world.run.child(child).attempt(attempt);
         if let Some(watch) = &self.watch {
             watch.remove(dir.path());

@@ -18,7 +18,7 @@ use crate::front_matter::FrontMatterError;
 use crate::model::child::{Collected, Lease};
 use crate::model::id::{ChildId, RunId};
 
-pub(crate) use choose::choose;
+pub(crate) use choose::{Choice, choose};
 pub(crate) use citation::unsound;
 
 /// What a workspace is made for.

@@ -136,8 +136,7 @@ impl Environment {
             fs::create_dir(root.path().join(name)).expect("the directory is ours");
         }
         let name = root.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let environment =
-            Self { root, socket: name, variables: Vec::new(), model: None, commands: AtomicU32::new(0) };
+        let environment = Self { root, socket: name, variables: Vec::new(), model: None, commands: AtomicU32::new(0) };
         environment.make_repository();
         environment
     }
@@ -298,7 +297,8 @@ impl Environment {
             let directory = PathBuf::from(format!("/proc/{pid}"));
             let line = read(&directory.join("cmdline")).replace('\0', " ");
             let named = line.contains(&mark) || read(&directory.join("environ")).contains(&mark);
-            let dead = read(&directory.join("stat")).rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z'));
+            let dead =
+                read(&directory.join("stat")).rsplit(')').next().is_some_and(|rest| rest.trim().starts_with('Z'));
             (named && !dead).then(|| (Pid::from_raw(pid), line))
         });
         ours.collect()

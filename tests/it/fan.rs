@@ -62,7 +62,9 @@ fn fan(environment: &Environment, more: &[&str]) -> Value {
 fn expect_twelve_answers_in_order(environment: &Environment, json: &Value) {
     let fold = json["fold"].as_str().expect("the fold is text");
     let places: Vec<usize> = (1..=CHILDREN)
-        .map(|number| fold.find(&format!("Answer {number:02}: it starts")).unwrap_or_else(|| panic!("{number}: {fold}")))
+        .map(|number| {
+            fold.find(&format!("Answer {number:02}: it starts")).unwrap_or_else(|| panic!("{number}: {fold}"))
+        })
         .collect();
     assert!(places.is_sorted(), "{places:?}");
     assert!(!fold.contains("half of"), "a cut answer is no report: {fold}");

@@ -76,8 +76,7 @@ fn the_stream_begins_with_the_session_and_ends_with_the_result() {
 fn a_signal_ends_it_within_a_second_and_the_stream_with_its_result() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let environment = Environment::with_model(at_the_gate());
-        let mut run =
-            environment.spawn(&["run", "--model", MODEL, "--agent", "explore", "-o", "stream-json", TASK]);
+        let mut run = environment.spawn(&["run", "--model", MODEL, "--agent", "explore", "-o", "stream-json", TASK]);
         environment.wait_for_requests(2);
         let sent = std::time::Instant::now();
         run.signal(signal);

@@ -78,7 +78,11 @@ fn a_run_bound_to_its_caller_stops_with_it() {
         assert!(!gone.stderr.contains("the run goes on"), "{}", gone.stderr);
         let run = environment.only_run();
         let json = run.wait_json();
-        assert_eq!((&json["outcome"], &json["children"][0]["state"]), (&"cancelled".into(), &"cancelled".into()), "{json}");
+        assert_eq!(
+            (&json["outcome"], &json["children"][0]["state"]),
+            (&"cancelled".into(), &"cancelled".into()),
+            "{json}"
+        );
         environment.expect_no_workers();
     }
 }
@@ -132,9 +136,7 @@ fn a_resume_takes_up_children_that_still_run() {
     environment.wait_for_requests(8);
     let first = run.supervisor();
     terminate(first, Signal::SIGKILL);
-    wait_for("the supervisor is gone", || {
-        environment.processes().iter().all(|(pid, _)| *pid != first).then_some(())
-    });
+    wait_for("the supervisor is gone", || environment.processes().iter().all(|(pid, _)| *pid != first).then_some(()));
     let mut resumed = environment.spawn(&["resume", &run.name]);
     wait_for("somebody else drives it", || (run.supervisor() != first).then_some(()));
     let busy = environment.decode(&["resume", &run.name]).expect_code(1);

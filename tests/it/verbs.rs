@@ -26,9 +26,8 @@ fn two(environment: &Environment) -> crate::environment::Run<'_> {
 
 #[test]
 fn stopping_one_child_leaves_the_other_alone() {
-    let environment = Environment::with_model(
-        Script::steps(vec![looks(), Step::text("It is at src/lib.rs:1.").gated()]).strict(),
-    );
+    let environment =
+        Environment::with_model(Script::steps(vec![looks(), Step::text("It is at src/lib.rs:1.").gated()]).strict());
     let run = two(&environment);
     environment.decode(&["stop", &run.child(1)]).expect_code(0);
     wait_for("the first child is stopped", || (run.show()["children"][0]["state"] == "cancelled").then_some(()));
@@ -152,7 +151,8 @@ fn in_a_terminal(environment: &Environment, line: &str) {
 }
 
 fn viewers(environment: &Environment) -> Vec<String> {
-    let clients = environment.tmux(environment.socket(), &["list-clients", "-F", "#{session_group} #{window_name} #{client_flags}"]);
+    let clients = environment
+        .tmux(environment.socket(), &["list-clients", "-F", "#{session_group} #{window_name} #{client_flags}"]);
     clients.lines().filter(|line| !line.contains("control-mode")).map(str::to_owned).collect()
 }
 
@@ -180,7 +180,8 @@ fn inside_another_tmux_attaching_opens_a_window_of_it() {
     let program = env!("CARGO_BIN_EXE_decode");
     in_a_terminal(&environment, &format!("{program} attach {}; sleep 600", run.name));
     wait_for("a viewer is there", || viewers(&environment).into_iter().next());
-    let windows = environment.tmux(&environment.other_socket(), &["list-windows", "-t", "mine", "-F", "#{window_name}"]);
+    let windows =
+        environment.tmux(&environment.other_socket(), &["list-windows", "-t", "mine", "-F", "#{window_name}"]);
     assert_eq!(windows.lines().count(), 2, "{windows}");
     environment.model().release();
     run.wait().expect_code(0);

@@ -111,7 +111,8 @@ fn writers_end_as_branches_and_the_users_tree_is_not_touched() {
     let environment = Environment::with_model(writer());
     environment.write("README.md", "# The user is at work here\n");
     let (head, status) = (environment.git(&["rev-parse", "HEAD"]), environment.git(&["status", "--porcelain"]));
-    let words = ["fan", "--agent", "build", "--model", MODEL, "-o", "json", "Write the first file.", "Write the second."];
+    let words =
+        ["fan", "--agent", "build", "--model", MODEL, "-o", "json", "Write the first file.", "Write the second."];
     let json = environment.decode(&words).expect_code(0).json();
     let run = json["run"].as_str().expect("a run has a name");
     for (index, name) in [(0, "first"), (1, "second")] {
