@@ -179,7 +179,10 @@ impl Attempt {
         let task = self.brief.spec.prompt.clone();
         let resumed = !self.conversation.messages().is_empty();
         match self.brief.start.clone() {
-            Start::Nudged(why) => self.conversation.user("task", &prompt::nudged(&task, &why))?,
+            Start::Nudged(why) => {
+                self.conversation.user("task", &task)?;
+                self.conversation.user("decode", &prompt::nudged(&why))?;
+            }
             Start::Resumed(_) if resumed => self.conversation.user("decode", prompt::RESUMED)?,
             // An attempt that died before it had written anything is no different from none.
             Start::Fresh | Start::Resumed(_) => self.conversation.user("task", &task)?,

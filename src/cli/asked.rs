@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::error::CliError;
 use super::flags::{Common, Limits, OnExitFlag, TerminalFlag};
@@ -14,10 +15,11 @@ use crate::model::id::{RUN_LENGTH, RunId};
 use crate::model::persona::{Mode, Persona};
 use crate::model::run::{OnExit, Place, RunSpec};
 use crate::model::tool_name::ToolName;
+use crate::store::catalog::Catalog;
 use crate::store::handover::{Access, Handover};
 use crate::store::run::NewRun;
 use crate::store::settings::Settings;
-use crate::workspace;
+use crate::workspace::{self, Choice};
 
 /// What a run starts from.
 #[derive(Debug)]
@@ -64,10 +66,11 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
         notes.push(format!("{} is not used: this project is not trusted", path.display()));
     }
     let candidates = candidates(&settings);
+    let known = Known::default();
+    let mut builder = Builder { common, door, settings: &settings, project: &project, candidates: &candidates, known };
     let mut children = Vec::new();
     for prompt in &prompts {
-        let child = Builder { common, door, settings: &settings, project: &project, candidates: &candidates };
-        children.push(child.build(prompt, &mut notes).await?);
+        children.push(builder.build(prompt, &mut notes).await?);
     }
     let handover =
         Handover { environment: wire::environment(), access: access(&children, &settings)?, pace_ms: pace(&settings) };
@@ -102,7 +105,8 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
         depth,
     };
     let start_line = start_line(&children, &handover, limits);
-    notes.dedup();
+    let mut told = BTreeSet::new();
+    notes.retain(|note| told.insert(note.clone()));
     Ok(Asked { new: NewRun { spec, children }, handover, start_line, notes })
 }
 
@@ -122,17 +126,28 @@ fn goal(prompts: &[Prompt]) -> String {
     }
 }
 
-/// Makes one child.
+/// Makes children, one after the other.
 struct Builder<'a> {
     common: &'a Common,
     door: Door<'a>,
     settings: &'a Settings,
     project: &'a Path,
     candidates: &'a [Candidate],
+    known: Known,
+}
+
+/// What was looked up for one child holds for the next: hundreds of prompts mostly mean one directory.
+#[derive(Default)]
+struct Known {
+    catalogs: BTreeMap<PathBuf, Arc<Catalog>>,
+    /// By recipe asked for, whether the child only reads, and where it works.
+    choices: BTreeMap<(Option<String>, bool, PathBuf), Choice>,
+    /// Scripts that were read and are sound.
+    scripts: BTreeSet<PathBuf>,
 }
 
 impl Builder<'_> {
-    async fn build(&self, prompt: &Prompt, notes: &mut Vec<String>) -> Result<ChildSpec, CliError> {
+    async fn build(&mut self, prompt: &Prompt, notes: &mut Vec<String>) -> Result<ChildSpec, CliError> {
         if let Some(harness) = prompt.harness.as_deref().filter(|harness| *harness != "decode") {
             return Err(CliError::usage(format!("the harness `{harness}` is not built yet")));
         }
@@ -140,7 +155,7 @@ impl Builder<'_> {
             Some(cwd) => wire::project(Some(&self.project.join(cwd)))?,
             None => self.project.to_owned(),
         };
-        let catalog = wire::catalog(&cwd);
+        let catalog = self.known.catalogs.entry(cwd.clone()).or_insert_with(|| Arc::new(wire::catalog(&cwd))).clone();
         notes.extend(catalog.diagnostics.iter().map(ToString::to_string));
         let name = prompt.agent.as_deref().or(self.common.agent.as_deref()).unwrap_or(self.door.default_agent);
         let entry = catalog.get(name)?;
@@ -155,11 +170,12 @@ impl Builder<'_> {
         // Commands without edits share the project where the kernel keeps them from writing.
         let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
         let held = !edits && wire::sandbox_holds();
-        let choice = workspace::choose(asked, persona.only_reads() || held, &cwd).await?;
+        let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
         if choice.recipe == "shared" {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
         }
         notes.extend(choice.note);
+        notes.extend(workspace::remarks(&choice.recipe, &cwd).await);
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {
@@ -189,6 +205,16 @@ impl Builder<'_> {
         })
     }
 
+    async fn choice(&mut self, asked: Option<&str>, only_reads: bool, cwd: &Path) -> Result<Choice, CliError> {
+        let question = (asked.map(str::to_owned), only_reads, cwd.to_owned());
+        if let Some(choice) = self.known.choices.get(&question) {
+            return Ok(choice.clone());
+        }
+        let choice = workspace::choose(asked, only_reads, cwd).await?;
+        self.known.choices.insert(question, choice.clone());
+        Ok(choice)
+    }
+
     /// The persona with the flags and the user's rules on top.
     fn adjusted(&self, persona: &Persona) -> Persona {
         let mut persona = persona.clone();
@@ -198,7 +224,7 @@ impl Builder<'_> {
         persona
     }
 
-    fn model(&self, prompt: &Prompt, persona: &Persona) -> Result<String, CliError> {
+    fn model(&mut self, prompt: &Prompt, persona: &Persona) -> Result<String, CliError> {
         let tiers = [
             ("cheap", self.settings.models.cheap.as_deref()),
             ("default", self.settings.models.default.as_deref()),
@@ -223,7 +249,10 @@ impl Builder<'_> {
         match model.strip_prefix("script/") {
             Some(file) => {
                 let path = std::path::absolute(file)?;
-                wire::provider(&format!("script/{}", text(&path)), &Handover::default())?;
+                if !self.known.scripts.contains(&path) {
+                    wire::provider(&format!("script/{}", text(&path)), &Handover::default())?;
+                    self.known.scripts.insert(path.clone());
+                }
                 Ok(format!("script/{}", text(&path)))
             }
             None if model.starts_with("offline/") && model != OFFLINE => {

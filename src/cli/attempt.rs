@@ -13,7 +13,7 @@ use super::error::CliError;
 use super::here::{self, Surroundings};
 use super::{exit, output, window, wire};
 use crate::agent::{self, Interrupt, Typed};
-use crate::command::make_undumpable;
+use crate::command::{adopt_orphans, make_undumpable};
 use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
 use crate::model::report::{Outcome, Report};
@@ -31,6 +31,8 @@ pub(super) fn run(directory: &Path) -> Result<u8, CliError> {
     };
     // A process that holds a key must not be read by the commands it starts.
     let _ = make_undumpable();
+    // What a command forks away from itself stays in this process's tree, to be ended with it.
+    let _ = adopt_orphans();
     let brief = claimed.brief()?;
     match prepare(&claimed, &brief) {
         Ok((handover, key)) => wire::runtime()?.block_on(work(claimed, brief, handover, key)),
@@ -61,16 +63,14 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
 
 async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> Result<u8, CliError> {
     let (interrupt, interrupted) = watch::channel(Interrupt::None);
-    let shows = output::data_goes_to_terminal();
     let (types, typed) = window::typed();
-    let in_window = shows && output::input_is_terminal();
-    if in_window {
-        window::read_lines(types.clone());
+    listen_to_signals(interrupt, types.clone())?;
+    let shows = output::data_goes_to_terminal();
+    if shows && output::input_is_terminal() {
+        window::read_lines(types);
     }
-    listen_to_signals(interrupt, types)?;
-    let typed = in_window.then_some(typed);
     let attached = window::attached(&brief.run.to_string());
-    let around = Surroundings { handover, key, typed, interrupt: interrupted, attached };
+    let around = Surroundings { handover, key, typed: Some(typed), interrupt: interrupted, attached };
     match here::parts(claimed.dir(), &brief, around).await {
         Ok(parts) => {
             let sink = Arc::new(window::Window::new(shows));
@@ -97,7 +97,6 @@ fn listen_to_signals(interrupt: watch::Sender<Interrupt>, types: mpsc::Sender<Ty
                 Some(()) = int.recv() => Interrupt::CtrlC,
                 // Somebody closed the window, or the server is gone: the work goes on.
                 Some(()) = hup.recv() => {
-                    // Nobody reads it where there was no window; a full queue says that the loop is not there yet.
                     let _ = types.try_send(Typed::WindowGone);
                     continue;
                 }
@@ -138,6 +137,7 @@ fn report_failure(claimed: &Claimed, brief: &Brief, error: &CliError) -> Result<
         evidence: 0,
         duration_s: 0.0,
         files_changed: Vec::new(),
+        files_left_out: 0,
         citations: Vec::new(),
         error: Some(Failure::new(kind, detail)),
         limited_until: None,

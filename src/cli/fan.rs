@@ -10,7 +10,7 @@ use super::viewer::{self, Followed};
 use super::{exit, output, prompts, start, wire};
 use crate::machine::snapshot;
 use crate::machine::view::{self, Part};
-use crate::model::run::{OnExit, Place, RunFile};
+use crate::model::run::{Place, RunFile};
 use crate::store::{RunDir, run as runs};
 
 /// Run several prompts at once, in windows, and print their reports folded into one answer
@@ -92,19 +92,10 @@ pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -
 pub(super) fn print(directory: &RunDir, file: &RunFile, parts: &[Part], format: Format) -> Result<u8, CliError> {
     let fold = std::fs::read_to_string(directory.fold())
         .map_err(|error| CliError::missing(format!("the fold of {} cannot be read: {error}", file.spec.run)))?;
-    let code = file.exit.unwrap_or(exit::FAILED);
-    match format {
-        Format::Text => {
-            output::line(&fold);
-        }
-        Format::Json | Format::StreamJson => {
-            output::line(&snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall));
-        }
-    }
-    Ok(code)
-}
-
-/// Whether the end of this process ends the run.
-pub(super) const fn is_bound(on_exit: OnExit) -> bool {
-    matches!(on_exit, OnExit::Stop)
+    let text = match format {
+        Format::Text => fold,
+        Format::Json | Format::StreamJson => snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall),
+    };
+    output::deliver(&text).map_err(|error| error.hint(format!("decode fold {}", file.spec.run)))?;
+    Ok(file.exit.unwrap_or(exit::FAILED))
 }

@@ -10,6 +10,7 @@ use crate::model::rule::Rule;
 
 /// What `run`, `fan`, `plan` and `job` have in common.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Common {
     /// The persona, by name (see `decode agents`)
     #[arg(long, value_name = "NAME")]

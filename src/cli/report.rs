@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let part = part.ok_or_else(|| no_child(&args.target, found.len()))?;
     match &part.report {
         Some(report) if !report.body.trim().is_empty() => {
-            output::line(&report.body);
+            output::deliver(&report.body)?;
             Ok(exit::DONE)
         }
         Some(_) | None => Err(CliError::new(exit::FAILED, format!("{} has no report", part.id))

@@ -205,7 +205,7 @@ fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<
     match format {
         Format::Text => {
             if !body.trim().is_empty() {
-                output::line(body);
+                output::deliver(body)?;
             }
             if let Some(error) = &child.error {
                 let mut said = CliError::new(exit::FAILED, error.clone());
@@ -214,7 +214,7 @@ fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<
             }
         }
         Format::Json | Format::StreamJson => {
-            output::line(&snapshot::run_json(&run, child, body, wire::clock().wall));
+            output::deliver(&snapshot::run_json(&run, child, body, wire::clock().wall))?;
         }
     }
     Ok(())

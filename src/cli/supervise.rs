@@ -1,7 +1,6 @@
 //! `decode supervise DIR`: drives a run. Started by `fan` and its like, in window 0 of the run's session.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -29,34 +28,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let _ = make_undumpable();
     let directory = RunDir::at(std::path::absolute(&args.directory)?);
-    log_panics(directory.supervisor_log());
-    let log = directory.supervisor_log();
-    let ended = drive(args, directory);
-    if let Err(error) = &ended {
-        append(&log, &error.render());
-    }
-    ended
-}
-
-/// Its window closes with it, and what it said last with the window: so the log has it too.
-fn log_panics(log: PathBuf) {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        append(&log, &panic.to_string());
-        usual(panic);
-    }));
-}
-
-fn append(log: &Path, text: &str) {
-    // A log that cannot be written is no reason to say less elsewhere.
-    if let Ok(mut file) = std::fs::File::options().create(true).append(true).open(log) {
-        let _ = writeln!(file, "{text}");
-    }
+    drive(args, directory.clone()).inspect_err(|error| {
+        // Its window closes with it; who asks why finds the reason here. A detached one has this file as its stderr.
+        if output::talks_to_terminal() {
+            let _ = std::fs::write(directory.supervisor_log(), error.render() + "\n");
+        }
+    })
 }
 
 fn drive(args: &Args, directory: RunDir) -> Result<u8, CliError> {
+    let _ = make_undumpable();
     let handover = match &args.handover {
         Some(path) => Handover::take(path)?,
         None => Handover::default(),

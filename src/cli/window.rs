@@ -34,7 +34,12 @@ impl Sink for Window {
     }
 }
 
-/// Lines that a person types. The thread ends with the process: a terminal cannot be read otherwise.
+/// What a person does, and the end to tell more through.
+pub(super) fn typed() -> (mpsc::Sender<Typed>, mpsc::Receiver<Typed>) {
+    mpsc::channel(WAITING)
+}
+
+/// Passes on the lines that a person types. The thread ends with the process: a terminal cannot be read otherwise.
 pub(super) fn read_lines(to: mpsc::Sender<Typed>) {
     let terminal = nix::unistd::ttyname(std::io::stdin())
         .map(|path| path.to_string_lossy().trim_start_matches("/dev/").to_owned())
@@ -48,11 +53,6 @@ pub(super) fn read_lines(to: mpsc::Sender<Typed>) {
             }
         }
     });
-}
-
-/// What a person types, and that the window is gone.
-pub(super) fn typed() -> (mpsc::Sender<Typed>, mpsc::Receiver<Typed>) {
-    mpsc::channel(WAITING)
 }
 
 /// Whether somebody looks at the run now. Asked only when there is a question.

@@ -52,6 +52,7 @@ pub(crate) fn kill_tree(root: &Identity, signal: Signal) -> Vec<i32> {
 
 /// All living processes that descend from `pid`, or belong to a session or process group that it or one of them
 /// leads.
+#[cfg(test)]
 pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     let processes = snapshot();
     let mut known = BTreeSet::from([pid]);

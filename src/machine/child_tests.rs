@@ -1,7 +1,7 @@
 //! Walks every state and event of a child against the table in `child.rs`, and the order of effects.
 
-use super::super::Skip;
 use super::*;
+use crate::machine::Skip;
 use crate::model::child::{Ask, Evidence, Harness};
 use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;
@@ -56,6 +56,7 @@ fn report(body: &str) -> Report {
         evidence: 1,
         duration_s: 1.0,
         files_changed: vec![],
+        files_left_out: 0,
         citations: vec![],
         error: None,
         limited_until: None,
@@ -70,7 +71,7 @@ fn status(phase: Phase, requests: u64) -> Status {
         nonce: "n".into(),
         phase,
         heartbeat: NOW.wall,
-        progress: Timestamp::from_millis(requests as i64),
+        progress: Timestamp::from_millis(requests.cast_signed()),
         usage: Usage { requests, ..Usage::ZERO },
         tool_calls: 0,
         doing: String::new(),

@@ -176,6 +176,29 @@ pub(crate) enum Effect {
     Finish,
 }
 
+impl Effect {
+    /// Whether anybody but this process can see that it was done.
+    pub(crate) const fn reaches_out(&self) -> bool {
+        match self {
+            Self::Journal(_)
+            | Self::Arm { .. }
+            | Self::ArmWall { .. }
+            | Self::Disarm { .. }
+            | Self::ArmDeadline { .. } => false,
+            Self::Prepare { .. }
+            | Self::Open { .. }
+            | Self::RevokeClaim { .. }
+            | Self::AskToWrapUp { .. }
+            | Self::Signal { .. }
+            | Self::CloseInbox { .. }
+            | Self::Collect { .. }
+            | Self::Dispose { .. }
+            | Self::CloseWindow { .. }
+            | Self::Finish => true,
+        }
+    }
+}
+
 /// Which session an attempt speaks in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Session {

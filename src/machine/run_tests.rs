@@ -1,8 +1,8 @@
 //! A run as a whole: slots, needs, limits, and the exit code.
 
-use super::super::child::tests::spec;
-use super::super::{Exit, Timer};
 use super::*;
+use crate::machine::child::tests::spec;
+use crate::machine::{Exit, Timer};
 use crate::model::budget::Budget;
 use crate::model::child::{ChildSpec, Collected, Failure, Lease};
 use crate::model::id::RunId;
@@ -52,6 +52,7 @@ fn report() -> Report {
         evidence: 1,
         duration_s: 1.0,
         files_changed: vec![],
+        files_left_out: 0,
         citations: vec![],
         error: None,
         limited_until: None,
@@ -116,7 +117,8 @@ fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
     let first = epoch(&machine, 1);
     let failure = Failure::new(FailureKind::Missing, "git");
     play(&mut machine, 1, &[ChildEvent::PrepareFailed { epoch: first, failure }]);
-    let states: Vec<&str> = machine.children().iter().map(|child| child.state().name()).collect();
+    let states: Vec<&str> =
+        machine.children().iter().map(|child| crate::machine::view::name(child.state()).word()).collect();
     assert_eq!(states, ["failed", "skipped", "skipped", "preparing"]);
     finish(&mut machine, 4);
     assert!(machine.is_finished());

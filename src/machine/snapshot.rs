@@ -99,6 +99,7 @@ pub(crate) enum StateName {
 }
 
 impl StateName {
+    #[cfg(test)]
     pub(crate) const ALL: &'static [Self] = &[
         Self::Waiting,
         Self::Preparing,

@@ -118,6 +118,7 @@ mod tests {
             evidence: 1,
             duration_s: 1.0,
             files_changed: vec![],
+            files_left_out: 0,
             citations: vec![],
             error: None,
             limited_until: None,
@@ -143,7 +144,7 @@ mod tests {
         let done = report(Outcome::Done, "found");
         for exit in [Exit::Status(0), Exit::Status(1), Exit::Signal(9), Exit::Unknown] {
             for why in [None, Some(Why::Wall), Some(Why::Asked(By::User)), Some(Why::Lingered)] {
-                assert_eq!(judge(&Case { exit, why, ..case(Some(&done)) }), Verdict::Done(Outcome::Done));
+                assert_eq!(judge(&Case { why, exit, ..case(Some(&done)) }), Verdict::Done(Outcome::Done));
             }
         }
     }

@@ -44,6 +44,8 @@ pub(crate) struct Journal {
     file: File,
     path: PathBuf,
     next: u64,
+    /// Records were appended that a power cut may still take.
+    unsynced: bool,
 }
 
 impl Journal {
@@ -60,10 +62,10 @@ impl Journal {
         }
         let entries = parse(&bytes[..whole], path)?;
         let next = entries.last().map_or(1, |entry| entry.seq + 1);
-        Ok((Self { file, path: path.to_owned(), next }, entries))
+        Ok((Self { file, path: path.to_owned(), next, unsynced: false }, entries))
     }
 
-    /// Appends one loop turn's records with one write and one fdatasync.
+    /// Appends one loop turn's records with one write. They survive the end of this process; `sync` is for the rest.
     pub(crate) fn append(&mut self, records: Vec<Record>, at: Timestamp) -> Result<(), JournalError> {
         if records.is_empty() {
             return Ok(());
@@ -75,22 +77,47 @@ impl Journal {
             serde_json::to_writer(&mut lines, &entry).expect("records are plain data");
             lines.push(b'\n');
         }
-        self.file
-            .write_all(&lines)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|source| JournalError::Append { path: self.path.clone(), source })
+        self.unsynced = true;
+        self.file.write_all(&lines).map_err(|source| JournalError::Append { path: self.path.clone(), source })
+    }
+
+    /// Makes all that was appended survive a power cut, with one fdatasync or none.
+    pub(crate) fn sync(&mut self) -> Result<(), JournalError> {
+        if self.unsynced {
+            let wrong = |source| JournalError::Append { path: self.path.clone(), source };
+            self.file.sync_data().map_err(wrong)?;
+            self.unsynced = false;
+        }
+        Ok(())
     }
 }
 
-/// Reads a journal that somebody else may be writing. A torn last line is passed over.
-pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
-    match std::fs::read(path) {
-        Ok(bytes) => {
-            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            parse(&bytes[..whole], path)
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(JournalError::Open { path: path.to_owned(), source }),
+/// The journal as somebody follows it who does not write it.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    path: PathBuf,
+    read: u64,
+}
+
+impl Tail {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, read: 0 }
+    }
+
+    /// The whole records that came since the last call. A torn last line is left for the next.
+    pub(crate) fn more(&mut self) -> Result<Vec<Entry>, JournalError> {
+        let wrong = |source| JournalError::Open { path: self.path.clone(), source };
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(wrong(source)),
+        };
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(self.read)).and_then(|_| file.read_to_end(&mut bytes)).map_err(wrong)?;
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let entries = parse(&bytes[..whole], &self.path)?;
+        self.read += whole as u64;
+        Ok(entries)
     }
 }
 
@@ -134,6 +161,10 @@ mod tests {
     use crate::model::budget::Budget;
     use crate::model::time::Now;
 
+    fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
+        Tail::new(path.to_owned()).more()
+    }
+
     fn record() -> Record {
         let mut child = Child::new(ChildId::new(1, "a"), crate::machine::child::tests::spec());
         let now = Now { mono_ms: 0, wall: Timestamp::from_millis(0) };
@@ -172,6 +203,24 @@ mod tests {
             journal.append(vec![record()], Timestamp::from_millis(3)).unwrap();
             assert_eq!(read(&path).unwrap().len(), 2, "cut at {length}");
         }
+    }
+
+    #[test]
+    fn a_follower_gets_each_whole_record_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("events.jsonl");
+        let mut tail = Tail::new(path.clone());
+        assert!(tail.more().unwrap().is_empty(), "there is no journal yet");
+        let (mut journal, _) = Journal::open(&path).unwrap();
+        journal.append(vec![record()], Timestamp::from_millis(1)).unwrap();
+        assert_eq!(tail.more().unwrap().len(), 1);
+        journal.append(vec![record()], Timestamp::from_millis(2)).unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        assert!(tail.more().unwrap().is_empty(), "the record is torn");
+        std::fs::write(&path, &whole).unwrap();
+        assert_eq!(tail.more().unwrap().iter().map(|entry| entry.seq).collect::<Vec<_>>(), [2]);
+        assert!(tail.more().unwrap().is_empty());
     }
 
     #[test]

@@ -99,12 +99,16 @@ fn fill(directory: &RunDir, spec: &RunSpec, children: &[ChildSpec]) -> Result<()
     for path in [directory.inbox(), directory.seen(), directory.children()] {
         make_directory(&path)?;
     }
+    let mut specs = Vec::new();
     for (index, child) in children.iter().enumerate() {
         let id = ChildId::new(index as u32 + 1, &child.label);
         let place = directory.child(&id);
         make_directory(place.path())?;
         write_spec(&place.spec(), child)?;
+        specs.push(place.spec());
     }
+    // Before there is a run to drive.
+    files::sync_all(&specs)?;
     let file = RunFile {
         v: RunFile::VERSION,
         state: RunState::Made,
@@ -139,7 +143,10 @@ fn write_spec(path: &Path, spec: &ChildSpec) -> Result<(), RunError> {
     let header =
         SpecFile { v: 1, spec: spec.clone(), prompt_bytes: spec.prompt.len(), system_bytes: spec.system.len() };
     let body = format!("{}\n\n{}", spec.prompt, spec.system);
-    Ok(files::write(path, front_matter::write(&header, &body).as_bytes(), Durability::Synced)?)
+    let text = front_matter::write(&header, &body);
+    // A header that its reader would refuse is refused before anything is started.
+    front_matter::split(&text).map_err(|source| RunError::Header { path: path.to_owned(), source })?;
+    Ok(files::write(path, text.as_bytes(), Durability::Renamed)?)
 }
 
 fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
@@ -159,19 +166,29 @@ fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
     let system = body
         .get(start..start.saturating_add(file.system_bytes))
         .ok_or_else(|| damaged("`system_bytes` does not fit the body"))?;
-    spec.prompt = prompt.to_owned();
-    spec.system = system.to_owned();
+    prompt.clone_into(&mut spec.prompt);
+    system.clone_into(&mut spec.system);
     Ok(spec)
 }
 
 /// All children of a run, in the order asked.
 pub(crate) fn read_specs(directory: &RunDir) -> Result<Vec<(ChildId, ChildSpec)>, RunError> {
+    read_specs_but(directory, |_| false)
+}
+
+/// The children that are not known yet, in the order asked.
+pub(crate) fn read_specs_but(
+    directory: &RunDir,
+    is_known: impl Fn(&ChildId) -> bool,
+) -> Result<Vec<(ChildId, ChildSpec)>, RunError> {
     let path = directory.children();
     let wrong = |source| FileError::Read { path: path.clone(), source };
     let mut children = Vec::new();
     for entry in std::fs::read_dir(&path).map_err(wrong)? {
         let name = entry.map_err(wrong)?.file_name().to_string_lossy().into_owned();
-        if let Ok(id) = ChildId::try_from(name) {
+        if let Ok(id) = ChildId::try_from(name)
+            && !is_known(&id)
+        {
             let spec = read_spec(&directory.child(&id).spec())?;
             children.push((id, spec));
         }
@@ -258,12 +275,12 @@ pub(crate) fn resolve(root: &StateRoot, name: &RunName, project: &Path) -> Resul
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::model::budget::Budget;
     use crate::model::run::{OnExit, Place};
 
-    fn new_run(prompts: &[&str]) -> NewRun {
+    pub(crate) fn new_run(prompts: &[&str]) -> NewRun {
         let spec = RunSpec {
             run: RunId::from_random([0; RUN_LENGTH]),
             goal: "g: #x".into(),

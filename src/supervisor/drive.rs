@@ -19,6 +19,7 @@ use crate::machine::{By, ChildEvent, Effect, Event, Exit, Timer, numbers};
 use crate::model::id::ChildId;
 use crate::model::run::Supervisor;
 use crate::model::time::Now;
+use crate::store::RunDir;
 use crate::store::journal::{self, Journal};
 use crate::store::observed;
 use crate::store::{attempt, run};
@@ -29,6 +30,9 @@ use crate::watch::{Heard, Watch};
 const PUBLISH_MS: u64 = 1_000;
 /// Effects that clean up are waited for this long after the end.
 const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// A lock that is held for longer than this is held by another supervisor.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -56,7 +60,7 @@ pub(super) struct Loop {
 
 /// Drives a run to its end. Holds the run's lock, so that nobody else does.
 pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>) -> Result<Ended, SupervisorError> {
-    let _lock = run::lock(&world.run)?;
+    let _lock = hold(&world.run).await?;
     let (sender, mut messages) = mpsc::unbounded_channel();
     let (hears, mut heard) = mpsc::unbounded_channel();
     let mut state = Loop::new(world, sender, hears)?;
@@ -81,6 +85,19 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
         }
     }
     state.end(messages).await
+}
+
+/// The run's lock. Viewers try it for an instant to see whether somebody drives, and must not keep a supervisor out.
+async fn hold(directory: &RunDir) -> Result<std::fs::File, run::RunError> {
+    let tried_by_viewers = async {
+        loop {
+            match run::lock(directory) {
+                Err(run::RunError::Locked) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return other,
+            }
+        }
+    };
+    tokio::time::timeout(LOCK_PATIENCE, tried_by_viewers).await.unwrap_or(Err(run::RunError::Locked))
 }
 
 impl Loop {
@@ -214,16 +231,15 @@ impl Loop {
                 }
                 vec![]
             }
-            Message::Opened { child, attempt, opened, .. } => {
-                match Identity::of(opened.pid) {
-                    Some(identity) => self.track(child, attempt, identity, Some(opened.handle)),
-                    None => {
-                        // It ended before we looked; its window is still worth closing.
-                        let identity = Identity { pid: opened.pid, ..Identity::of_self() };
-                        let process = Process::Other(Identity { start_time: 0, ..identity });
-                        self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
-                        let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
-                    }
+            Message::Opened { child, attempt, opened } => {
+                if let Some(identity) = Identity::of(opened.pid) {
+                    self.track(child, attempt, identity, Some(opened.handle));
+                } else {
+                    // It ended before we looked; its window is still worth closing.
+                    let identity = Identity { pid: opened.pid, ..Identity::of_self() };
+                    let process = Process::Other(Identity { start_time: 0, ..identity });
+                    self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
+                    let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
                 }
                 vec![]
             }
@@ -360,20 +376,6 @@ impl Loop {
         Ok(())
     }
 
-    /// A quarter of a cooling at most, so that children which failed together do not come back together.
-    pub(super) fn jitter(&self, timer: Timer, after_ms: u64) -> u64 {
-        match timer {
-            Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
-            Timer::Prepare
-            | Timer::Open
-            | Timer::Silence
-            | Timer::Stall
-            | Timer::Grace
-            | Timer::Linger
-            | Timer::Park => 0,
-        }
-    }
-
     fn publish(&mut self, now: Now) {
         self.dirty = false;
         self.published_ms = now.mono_ms;
@@ -390,6 +392,7 @@ impl Loop {
             let effects = self.digest(message, now);
             self.perform(effects, now)?;
         }
+        self.journal.sync()?;
         let now = self.now();
         publish::fold(&self.world, &self.machine, &self.notes)?;
         publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now)?;
@@ -404,4 +407,12 @@ fn watch_caller(caller: i32, to: Sender) {
         }
         let _ = to.send(Message::CallerGone);
     });
+}
+
+/// A quarter of a cooling at most, so that children which failed together do not come back together.
+pub(super) fn jitter(timer: Timer, after_ms: u64) -> u64 {
+    match timer {
+        Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
+        Timer::Prepare | Timer::Open | Timer::Silence | Timer::Stall | Timer::Grace | Timer::Linger | Timer::Park => 0,
+    }
 }

@@ -2,7 +2,7 @@
 
 use tokio::task::JoinSet;
 
-use super::drive::Loop;
+use super::drive::{Loop, jitter};
 use super::open::{self, Opening};
 use super::{Places, SupervisorError, workplace};
 use crate::files;
@@ -19,7 +19,8 @@ use crate::store::request;
 pub(super) type Tasks = JoinSet<()>;
 
 impl Loop {
-    /// Performs one loop turn's effects. Their records are on the disk before any other effect starts.
+    /// Performs one loop turn's effects. Their records are on the disk before any effect on the world starts; those of
+    /// a turn that only sets timers may wait for the next, which saves a third of the syncs of a short child.
     pub(super) fn perform(&mut self, effects: Vec<Effect>, now: Now) -> Result<(), SupervisorError> {
         let mut records: Vec<Record> = Vec::new();
         let mut rest = Vec::new();
@@ -33,6 +34,9 @@ impl Loop {
             self.dirty = true;
         }
         self.journal.append(records, now.wall)?;
+        if rest.iter().any(Effect::reaches_out) {
+            self.journal.sync()?;
+        }
         for effect in rest {
             self.perform_one(effect, now);
         }
@@ -50,7 +54,7 @@ impl Loop {
             }
             effect @ Effect::Open { .. } => self.open(effect),
             Effect::Arm { child, epoch, timer, after_ms } => {
-                let after_ms = after_ms + self.jitter(timer, after_ms);
+                let after_ms = after_ms + jitter(timer, after_ms);
                 self.timers.arm(Key::Child(child, timer.into()), now.mono_ms + after_ms, epoch);
             }
             Effect::ArmWall { child, attempt, after_ms } => {
@@ -149,6 +153,7 @@ impl Loop {
     /// The attempt is over: nothing of it is listened to any more.
     fn retire(&mut self, child: &ChildId, attempt: u32) {
         self.timers.forget(child);
+        open::take_back(&self.world, child, attempt);
         let dir = self.world.run.child(child).attempt(attempt);
         if let Some(watch) = &self.watch {
             watch.remove(dir.path());

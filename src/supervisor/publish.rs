@@ -50,6 +50,7 @@ pub(super) fn fold(world: &World, machine: &Machine, notes: &[String]) -> Result
     Ok(())
 }
 
+#[derive(Clone, Copy)]
 enum Tail {
     With,
     Without,

@@ -392,7 +392,7 @@ impl Shared {
         let end = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
         while !holds(&state) && !state.stopping {
-            let left = end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
+            let left = end.map_or(Duration::from_hours(1), |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return false;
             }
