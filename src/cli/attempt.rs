@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::error::CliError;
 use super::here::{self, Surroundings};
+use super::signals::{self, Said};
 use super::{exit, output, window, wire};
 use crate::agent::{self, Interrupt, Typed};
 use crate::command::{adopt_orphans, make_undumpable};
@@ -87,31 +87,29 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
 
 /// TERM and INT end the attempt with a report; HUP and failed writes to a lost terminal are nothing.
 fn listen_to_signals(interrupt: watch::Sender<Interrupt>, types: mpsc::Sender<Typed>) -> Result<(), CliError> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        loop {
-            let said = tokio::select! {
-                Some(()) = term.recv() => Interrupt::Terminate,
-                Some(()) = int.recv() => Interrupt::CtrlC,
-                // Somebody closed the window, or the server is gone: the work goes on.
-                Some(()) = hup.recv() => {
-                    let _ = types.try_send(Typed::WindowGone);
-                    continue;
-                }
-                else => return,
-            };
-            interrupt.send_if_modified(|now| {
-                let first = *now == Interrupt::None;
-                if first {
-                    *now = said;
-                }
-                first
-            });
+    signals::on_each(move |said| {
+        let meant = match said {
+            Said::Term => Interrupt::Terminate,
+            Said::Int => Interrupt::CtrlC,
+            // Somebody closed the window, or the server is gone: the work goes on.
+            Said::Hup => {
+                let _ = types.try_send(Typed::WindowGone);
+                return;
+            }
+        };
+        first(&interrupt, meant);
+    })
+}
+
+/// The first signal decides the exit status.
+pub(super) fn first(interrupt: &watch::Sender<Interrupt>, meant: Interrupt) {
+    interrupt.send_if_modified(|now| {
+        let first = *now == Interrupt::None;
+        if first {
+            *now = meant;
         }
+        first
     });
-    Ok(())
 }
 
 /// An attempt that cannot start says why where the supervisor looks.

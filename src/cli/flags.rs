@@ -126,6 +126,18 @@ pub(super) enum TerminalFlag {
     Bare,
 }
 
+/// How a run that is there already is followed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Following {
+    /// What stdout carries
+    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
+    pub(super) output_format: Format,
+
+    /// Say nothing on stderr but errors
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
     Text,

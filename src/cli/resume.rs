@@ -1,7 +1,7 @@
 //! `decode resume`: drives a run on whose supervisor is gone.
 
 use super::error::CliError;
-use super::flags::Format;
+use super::flags::Following;
 use super::{asked, exit, fan, output, start, wire};
 use crate::model::id::Target;
 use crate::model::run::{Place, RunFile, RunSpec, RunState};
@@ -19,13 +19,8 @@ pub(super) struct Args {
     #[arg(short, long)]
     detach: bool,
 
-    /// What stdout carries
-    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
-    output_format: Format,
-
-    /// Say nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    following: Following,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
@@ -45,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             output::line(run.as_str());
             return Ok(exit::DONE);
         }
-        fan::await_end(&directory, args.output_format, args.quiet).await
+        fan::await_end(&directory, args.following.output_format, args.following.quiet).await
     })
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::error::CliError;
+use super::signals::{self, Said};
 use super::{output, wire};
 use crate::command::{make_undumpable, raise_descriptor_limit};
 use crate::model::run::Place;
@@ -69,21 +69,11 @@ async fn window_closes_with_us() {
 
 /// TERM and INT stop the run; HUP does not: the window may be closed and the run goes on.
 fn listen(to: mpsc::UnboundedSender<Call>) -> Result<(), CliError> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                Some(()) = term.recv() => {}
-                Some(()) = int.recv() => {}
-                Some(()) = hup.recv() => continue,
-                else => return,
-            }
-            if to.send(Call::Stop).is_err() {
-                return;
-            }
+    signals::on_each(move |said| match said {
+        Said::Term | Said::Int => {
+            // A loop that has ended has nothing left to stop.
+            let _ = to.send(Call::Stop);
         }
-    });
-    Ok(())
+        Said::Hup => {}
+    })
 }

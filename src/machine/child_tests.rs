@@ -45,24 +45,7 @@ fn lease() -> Lease {
 }
 
 fn report(body: &str) -> Report {
-    Report {
-        v: 1,
-        outcome: Outcome::Done,
-        exit: 0,
-        nonce: "n".into(),
-        session: "s".into(),
-        usage: Usage { requests: 2, ..Usage::ZERO },
-        tool_calls: 1,
-        evidence: 1,
-        duration_s: 1.0,
-        files_changed: vec![],
-        files_left_out: 0,
-        citations: vec![],
-        error: None,
-        limited_until: None,
-        co_driven: 0,
-        body: body.into(),
-    }
+    crate::machine::verdict::tests::report(Outcome::Done, body)
 }
 
 fn status(phase: Phase, requests: u64) -> Status {

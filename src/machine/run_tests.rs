@@ -41,24 +41,7 @@ fn lease() -> Lease {
 }
 
 fn report() -> Report {
-    Report {
-        v: 1,
-        outcome: Outcome::Done,
-        exit: 0,
-        nonce: "n".into(),
-        session: "s".into(),
-        usage: Usage { requests: 1, ..Usage::ZERO },
-        tool_calls: 1,
-        evidence: 1,
-        duration_s: 1.0,
-        files_changed: vec![],
-        files_left_out: 0,
-        citations: vec![],
-        error: None,
-        limited_until: None,
-        co_driven: 0,
-        body: "found".into(),
-    }
+    crate::machine::verdict::tests::report(Outcome::Done, "found")
 }
 
 /// Plays the world for one child until it needs something that is not told here.
@@ -105,7 +88,7 @@ fn children_start_in_order_as_slots_come_free() {
     finish(&mut machine, 2);
     let effects = finish(&mut machine, 3);
     assert_eq!(effects.last(), Some(&Effect::Finish));
-    assert_eq!((machine.exit_code(), machine.spent().requests), (0, 3));
+    assert_eq!((machine.exit_code(), machine.spent().requests), (0, 6));
 }
 
 #[test]

@@ -102,10 +102,11 @@ fn reason(case: &Case<'_>, unusable: Option<FailureKind>) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::usage::Usage;
 
+    /// A report of two requests that rests on one tool call.
     pub(crate) fn report(outcome: Outcome, body: &str) -> Report {
         Report {
             v: 1,
@@ -113,7 +114,7 @@ mod tests {
             exit: 0,
             nonce: "n".into(),
             session: "s".into(),
-            usage: Usage::ZERO,
+            usage: Usage { requests: 2, ..Usage::ZERO },
             tool_calls: 1,
             evidence: 1,
             duration_s: 1.0,
