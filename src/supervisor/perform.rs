@@ -7,12 +7,14 @@ use super::open::{self, Opening};
 use super::{Places, SupervisorError, workplace};
 use crate::files;
 use crate::front_matter;
+use crate::machine::environment;
 use crate::machine::timers::Key;
 use crate::machine::{Effect, Record, Why};
 use crate::model::brief::Claim;
 use crate::model::id::ChildId;
 use crate::model::request::{Asked, Request};
 use crate::model::time::Now;
+use crate::model::tool_name::ToolName;
 use crate::store::request;
 
 /// Tasks of effects that must end before the supervisor does.
@@ -70,7 +72,8 @@ impl Loop {
                 let report = self.machine.child(&child).and_then(|child| child.report()).map(|r| r.body.clone());
                 self.retire(&child, attempt);
                 if let Some(request) = self.workplace(&child) {
-                    self.tasks.spawn(workplace::collect(request, epoch, lease, report, self.sender.clone()));
+                    let leftovers = self.mark_of_commands(&child);
+                    self.tasks.spawn(workplace::collect(request, epoch, lease, report, leftovers, self.sender.clone()));
                 }
             }
             Effect::Dispose { child, lease } => {
@@ -88,6 +91,13 @@ impl Loop {
         let found = self.machine.child(child)?;
         let run = &self.machine.spec.run;
         Some(workplace::request(&self.world, run, child, &found.spec.workspace, &found.spec.cwd))
+    }
+
+    /// What the environment of all that the child's commands started holds; `None` if it has no commands.
+    fn mark_of_commands(&self, child: &ChildId) -> Option<String> {
+        let found = self.machine.child(child)?;
+        let runs = found.spec.persona.tools.contains(&ToolName::Bash);
+        runs.then(|| format!("{}={}/{}", environment::PARENT, self.machine.spec.run, child.number()))
     }
 
     fn open(&mut self, effect: Effect) {

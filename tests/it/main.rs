@@ -7,6 +7,7 @@ mod environment;
 mod model_server;
 
 mod fan;
+mod hazards;
 mod headless;
 mod outliving;
 mod steering;
