@@ -55,7 +55,7 @@ pub(super) fn place(common: &Common) -> Place {
 pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>) -> Result<Asked, CliError> {
     refuse_what_is_not_built(common)?;
     let depth = wire::depth();
-    if depth >= 1 && door.place != Place::Here {
+    if depth >= 1 {
         return Err(CliError::usage("a child may not start children of its own (depth 1)")
             .hint("do the work in this session, or ask for it in your report"));
     }

@@ -11,7 +11,7 @@ use super::{exit, output, prompts, start, wire};
 use crate::machine::snapshot;
 use crate::machine::view::{self, Part};
 use crate::model::run::{Place, RunFile};
-use crate::store::{RunDir, run as runs};
+use crate::store::{RunDir, parts, run as runs};
 
 /// Run several prompts at once, in windows, and print their reports folded into one answer
 ///
@@ -82,8 +82,15 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// Follows a run and prints what it comes to; the same for `fan` and `wait`.
 pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -> Result<u8, CliError> {
-    match viewer::follow(directory, Progress::new(quiet)).await? {
-        Followed::Left { exit } => Ok(exit),
+    match viewer::follow(directory, Progress::new(quiet, format)).await? {
+        Followed::Left { exit } => {
+            // The last line of JSON is the result, also of a run that goes on without its viewer.
+            if format != Format::Text {
+                let (file, found) = parts::read(directory)?;
+                output::line(&snapshot::fan_json(&view::run(&file, &found), "", wire::clock().wall));
+            }
+            Ok(exit)
+        }
         Followed::Ended { file, parts } => print(directory, &file, &parts, format),
     }
 }

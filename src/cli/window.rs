@@ -12,6 +12,9 @@ use crate::agent::event::{AgentEvent, Sink, line};
 /// Lines that may wait for the loop; a person types slower.
 const WAITING: usize = 64;
 
+/// What a person who comes to look can do.
+const KEYS: &str = "   (a line and Enter steers · Alt-n Alt-p other windows · Alt-w list · Alt-q back)";
+
 /// Shows events as lines. Without a terminal it shows nothing: the log has them.
 pub(super) struct Window {
     shows: bool,
@@ -30,6 +33,9 @@ impl Sink for Window {
         {
             // A terminal that is gone is no reason to stop.
             output::line(&line);
+            if matches!(event, AgentEvent::Started { .. }) {
+                output::line(KEYS);
+            }
         }
     }
 }

@@ -53,7 +53,6 @@ pub(super) struct Loop {
     pub(super) sender: Sender,
     /// Something that `run.md` shows has changed.
     pub(super) dirty: bool,
-    pub(super) finishing: bool,
     pub(super) notes: Vec<String>,
     me: Supervisor,
     published_ms: u64,
@@ -73,7 +72,8 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
     state.publish(now);
     let mut rescan = tokio::time::interval(Duration::from_millis(numbers::RESCAN));
     rescan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while !state.finishing {
+    // Asked of the machine: a retry that lay in the inbox takes back what `start` said.
+    while !state.machine.is_finished() {
         let due = state.next_due();
         tokio::select! {
             Some(message) = messages.recv() => state.take(message, &mut messages)?,
@@ -147,7 +147,6 @@ impl Loop {
             tasks: Tasks::new(),
             sender,
             dirty: true,
-            finishing: false,
             notes: Vec::new(),
             me,
             published_ms: 0,

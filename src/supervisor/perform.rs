@@ -79,7 +79,8 @@ impl Loop {
                 }
             }
             Effect::CloseWindow { child, attempt } => self.close_window(&child, attempt),
-            Effect::Finish => self.finishing = true,
+            // The loop looks whether the machine is finished; a request may have come since.
+            Effect::Finish => {}
         }
     }
 

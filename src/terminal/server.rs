@@ -427,7 +427,8 @@ pub(super) fn refused(message: String) -> TerminalError {
 
 /// The target of a command was not there.
 pub(super) fn is_missing(said: &str) -> bool {
-    said.contains("can't find")
+    // The second is what a server without any session says.
+    said.contains("can't find") || said.contains("no current target")
 }
 
 /// There is no server, or it went while it was asked. A busy one refuses in other words.
