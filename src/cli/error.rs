@@ -79,9 +79,9 @@ fn way_out(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     let mut next = Some(error);
     while let Some(error) = next {
-        match error.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
-            Some(StorageFull | QuotaExceeded) => return Some("make room on the disk, then try again"),
-            Some(_) | None => {}
+        let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if let Some(StorageFull | QuotaExceeded) = kind {
+            return Some("make room on the disk, then try again");
         }
         if let Some(CommandError::NotFound { .. }) = error.downcast_ref::<CommandError>() {
             return Some("install it, or work without a copy: --workspace shared");

@@ -35,11 +35,12 @@ impl Recorded {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The text of the first user message, by which rules are chosen.
+    /// What the user says before the first answer, by which rules are chosen.
     pub(crate) fn first_user_text(&self) -> String {
-        let messages = self.body["messages"].as_array();
-        let first = messages.into_iter().flatten().find(|message| message["role"] == "user");
-        first.map(|message| text_of(&message["content"])).unwrap_or_default()
+        let messages = self.body["messages"].as_array().into_iter().flatten();
+        let told = messages.skip_while(|message| message["role"] != "user");
+        let told = told.take_while(|message| message["role"] == "user");
+        told.map(|message| text_of(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 }
 
