@@ -51,7 +51,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let specs: Vec<_> = found.iter().map(|part| part.spec.clone()).collect();
     let handover = asked::handover(&specs)?;
-    // The request lies there before its reader starts.
+    // The request lies there before its reader starts; the end closed the inbox.
+    crate::store::run::make_directory(&directory.inbox())?;
     send::request(&directory.inbox(), &to, Asked::Retry, "", &wire::key(&state)?)?;
     wire::runtime()?.block_on(async {
         resume::start_again(&directory, &file, &handover).await?;

@@ -29,6 +29,10 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let directory = RunDir::at(std::path::absolute(&args.directory)?);
+    let log = directory.supervisor_log();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = std::fs::write(&log, format!("a bug in decode: {panic}\n"));
+    }));
     drive(args, directory.clone()).inspect_err(|error| {
         // Its window closes with it; who asks why finds the reason here. A detached one has this file as its stderr.
         if output::talks_to_terminal() {

@@ -1,5 +1,6 @@
 //! The one loop: sources are selected into messages, the machine decides, `perform` does.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -64,6 +65,7 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
     let (sender, mut messages) = mpsc::unbounded_channel();
     let (hears, mut heard) = mpsc::unbounded_channel();
     let mut state = Loop::new(world, sender, hears)?;
+    state.open_inbox()?;
     let now = state.now();
     state.adopt();
     let effects = state.machine.start(now);
@@ -72,19 +74,25 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
     state.publish(now);
     let mut rescan = tokio::time::interval(Duration::from_millis(numbers::RESCAN));
     rescan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    // Asked of the machine: a retry that lay in the inbox takes back what `start` said.
-    while !state.machine.is_finished() {
-        let due = state.next_due();
-        tokio::select! {
-            Some(message) = messages.recv() => state.take(message, &mut messages)?,
-            Some(heard) = heard.recv() => state.hear(heard)?,
-            Some(call) = calls.recv() => state.called(call)?,
-            _ = rescan.tick() => state.rescan()?,
-            () = tokio::time::sleep_until(due) => state.tick()?,
-            Some(_) = state.tasks.join_next(), if !state.tasks.is_empty() => {}
+    loop {
+        // Asked of the machine: a retry that lay in the inbox takes back what `start` said.
+        while !state.machine.is_finished() {
+            let due = state.next_due();
+            tokio::select! {
+                Some(message) = messages.recv() => state.take(message, &mut messages)?,
+                Some(heard) = heard.recv() => state.hear(heard)?,
+                Some(call) = calls.recv() => state.called(call)?,
+                _ = rescan.tick() => state.rescan()?,
+                () = tokio::time::sleep_until(due) => state.tick()?,
+                Some(_) = state.tasks.join_next(), if !state.tasks.is_empty() => {}
+            }
+        }
+        state.clean_up(&mut messages).await?;
+        // What was asked until now is obeyed first; whoever comes later is told that it is over.
+        if state.take_no_more()? {
+            return state.end();
         }
     }
-    state.end(messages).await
 }
 
 /// The run's lock. Viewers try it for an instant to see whether somebody drives, and must not keep a supervisor out.
@@ -122,9 +130,6 @@ impl Loop {
         let machine = Machine::new(file.spec, children, now);
         // Without a watch everything is heard at the re-scan.
         let watch = Watch::start(hears).ok();
-        if let Some(watch) = &watch {
-            let _ = watch.add(&world.run.inbox());
-        }
         let identity = Identity::of_self();
         let me = Supervisor {
             pid: identity.pid,
@@ -332,9 +337,14 @@ impl Loop {
     }
 
     fn take_requests(&mut self, now: Now) -> Result<(), SupervisorError> {
+        let inbox = self.world.run.inbox();
+        self.take_requests_of(&inbox, now)
+    }
+
+    fn take_requests_of(&mut self, inbox: &Path, now: Now) -> Result<(), SupervisorError> {
         let children: Vec<ChildId> = self.machine.children().iter().map(|child| child.id.clone()).collect();
         let name = self.machine.spec.run.to_string();
-        let (events, notes) = hear::requests(&self.world.run, &name, &children, &self.world.key);
+        let (events, notes) = hear::requests(&self.world.run, inbox, &name, &children, &self.world.key);
         self.dirty |= !notes.is_empty();
         self.notes.extend(notes);
         let effects: Vec<Effect> = events.into_iter().flat_map(|event| self.machine.handle(event, now)).collect();
@@ -383,8 +393,8 @@ impl Loop {
         let _ = publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now);
     }
 
-    /// Cleans up, writes the fold, and says that the run is over; in this order, so that who reads the end finds all.
-    async fn end(mut self, mut messages: mpsc::UnboundedReceiver<Message>) -> Result<Ended, SupervisorError> {
+    /// Waits for the effects that are under way.
+    async fn clean_up(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) -> Result<(), SupervisorError> {
         let clean_up = async { while self.tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
         while let Ok(message) = messages.try_recv() {
@@ -392,6 +402,36 @@ impl Loop {
             let effects = self.digest(message, now);
             self.perform(effects, now)?;
         }
+        Ok(())
+    }
+
+    /// Takes no more requests, and says whether the run is over: a retry that had come by then opens it again.
+    fn take_no_more(&mut self) -> Result<bool, SupervisorError> {
+        let (inbox, closed) = (self.world.run.inbox(), self.world.run.closed());
+        // An earlier end may have left it, empty.
+        let _ = std::fs::remove_dir(&closed);
+        let _ = std::fs::rename(&inbox, &closed);
+        let now = self.now();
+        self.take_requests_of(&closed, now)?;
+        if self.machine.is_finished() {
+            return Ok(true);
+        }
+        self.open_inbox()?;
+        Ok(false)
+    }
+
+    /// Requests can come: from the start, and again when an end was taken back.
+    fn open_inbox(&self) -> Result<(), run::RunError> {
+        run::make_directory(&self.world.run.inbox())?;
+        if let Some(watch) = &self.watch {
+            // Not watched means heard at the next re-scan.
+            let _ = watch.add(&self.world.run.inbox());
+        }
+        Ok(())
+    }
+
+    /// Writes the fold and says that the run is over; in this order, so that who reads the end finds all.
+    fn end(mut self) -> Result<Ended, SupervisorError> {
         self.journal.sync()?;
         let now = self.now();
         publish::fold(&self.world, &self.machine, &self.notes)?;
