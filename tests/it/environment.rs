@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::model_server::{ModelServer, Script, Step};
 
 /// What hangs is said to hang after this; the machine may be busy with all the other tests.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two looks at something that does not announce itself.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -46,7 +46,6 @@ pub(crate) struct Output {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) took: Duration,
 }
 
 impl Output {
@@ -70,7 +69,6 @@ impl Output {
 /// A command that runs; ended with the test.
 pub(crate) struct Started {
     child: Child,
-    began: Instant,
     stdout: PathBuf,
     stderr: PathBuf,
 }
@@ -96,7 +94,7 @@ impl Started {
     pub(crate) fn wait(&mut self) -> Output {
         let what = format!("the command ends; so far: {}{}", self.stdout(), self.stderr());
         let status = wait_for(&what, || self.child.try_wait().expect("our own child can be waited for"));
-        Output { code: code(status), stdout: self.stdout(), stderr: self.stderr(), took: self.began.elapsed() }
+        Output { code: code(status), stdout: self.stdout(), stderr: self.stderr() }
     }
 }
 
@@ -237,7 +235,7 @@ impl Environment {
         let file = |path: &Path| File::create(path).expect("the directory is ours");
         command.stdout(file(&stdout)).stderr(file(&stderr));
         let child = command.spawn().expect("the program is there");
-        Started { child, began: Instant::now(), stdout, stderr }
+        Started { child, stdout, stderr }
     }
 
     /// Starts a run that goes on by itself, and gives its name.

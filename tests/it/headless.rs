@@ -20,9 +20,12 @@ fn explorer(environment: &Environment, more: &[&str]) -> crate::environment::Out
 
 /// Looks, then reports, however often it is asked the same.
 fn answers() -> Script {
-    Script::function(|request, _| match request.body.to_string().contains("pub fn start") {
-        false => looks(),
-        true => Step::text("It starts at src/lib.rs:1."),
+    Script::function(|request, _| {
+        if request.body.to_string().contains("pub fn start") {
+            Step::text("It starts at src/lib.rs:1.")
+        } else {
+            looks()
+        }
     })
     .strict()
 }
