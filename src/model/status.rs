@@ -34,6 +34,12 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) const VERSION: u32 = 1;
+
+    /// Whether nothing is told but that the child still lives.
+    pub(crate) fn only_beats_after(&self, before: &Self) -> bool {
+        let before = Self { heartbeat: self.heartbeat, progress: self.progress, ..before.clone() };
+        *self == before
+    }
 }
 
 /// What a child is at.
@@ -92,4 +98,31 @@ pub(crate) struct Question {
     pub(crate) id: String,
     pub(crate) text: String,
     pub(crate) asked: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_alone_is_no_news_and_all_else_is() {
+        let before = Status {
+            v: Status::VERSION,
+            nonce: "n".into(),
+            phase: Phase::Thinking,
+            heartbeat: Timestamp::from_millis(1),
+            progress: Timestamp::from_millis(1),
+            usage: Usage::ZERO,
+            tool_calls: 0,
+            doing: "waits".into(),
+            question: None,
+            seen: Vec::new(),
+            acted_on: Vec::new(),
+            window: WindowState::Open,
+        };
+        let later = Status { heartbeat: Timestamp::from_millis(2), ..before.clone() };
+        assert!(later.only_beats_after(&before));
+        assert!(!Status { tool_calls: 1, ..later.clone() }.only_beats_after(&before));
+        assert!(!Status { phase: Phase::Tool, ..later }.only_beats_after(&before));
+    }
 }

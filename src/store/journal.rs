@@ -81,6 +81,15 @@ impl Journal {
         self.file.write_all(&lines).map_err(|source| JournalError::Append { path: self.path.clone(), source })
     }
 
+    /// The same without waiting for the disk.
+    pub(crate) fn sync_soon(&mut self) {
+        if self.unsynced
+            && let Ok(file) = self.file.try_clone()
+        {
+            std::thread::spawn(move || file.sync_data());
+        }
+    }
+
     /// Makes all that was appended survive a power cut, with one fdatasync or none.
     pub(crate) fn sync(&mut self) -> Result<(), JournalError> {
         if self.unsynced {

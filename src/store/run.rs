@@ -11,7 +11,7 @@ use crate::files::{self, Durability, FileError};
 use crate::front_matter::{self, FrontMatterError};
 use crate::model::child::ChildSpec;
 use crate::model::id::{ChildId, RUN_LENGTH, RunId, RunName};
-use crate::model::run::{RunFile, RunSpec, RunState};
+use crate::model::run::{Place, RunFile, RunSpec, RunState};
 use crate::model::time::Timestamp;
 use crate::model::usage::Usage;
 
@@ -107,8 +107,12 @@ fn fill(directory: &RunDir, spec: &RunSpec, children: &[ChildSpec]) -> Result<()
         write_spec(&place.spec(), child)?;
         specs.push(place.spec());
     }
-    // Before there is a run to drive.
-    files::sync_all(&specs)?;
+    match spec.place {
+        // Before there is a run to drive.
+        Place::Window | Place::Bare => files::sync_all(&specs)?,
+        // Nothing of such a run outlives a power cut; its first request need not wait for the disk.
+        Place::Here => drop(std::thread::spawn(move || files::sync_all(&specs))),
+    }
     let file = RunFile {
         v: RunFile::VERSION,
         state: RunState::Made,
@@ -278,7 +282,7 @@ pub(crate) fn resolve(root: &StateRoot, name: &RunName, project: &Path) -> Resul
 pub(super) mod tests {
     use super::*;
     use crate::model::budget::Budget;
-    use crate::model::run::{OnExit, Place};
+    use crate::model::run::OnExit;
 
     pub(crate) fn new_run(prompts: &[&str]) -> NewRun {
         let spec = RunSpec {

@@ -315,9 +315,16 @@ impl Loop {
         if events.is_empty() {
             return Ok(());
         }
-        self.dirty = true;
+        self.dirty |= events.iter().any(|event| self.is_news(event));
         let effects: Vec<Effect> = events.into_iter().flat_map(|event| self.machine.handle(event, now)).collect();
         self.perform(effects, now)
+    }
+
+    /// Whether people would see it. The heartbeats of a hundred children would have `run.md` written every second.
+    fn is_news(&self, event: &Event) -> bool {
+        let Event::Child { child, event: ChildEvent::Heard { status, .. } } = event else { return true };
+        let before = self.machine.child(child).and_then(Child::status);
+        before.is_none_or(|before| !status.only_beats_after(before))
     }
 
     /// Lists what events may have lost.
