@@ -22,7 +22,7 @@ demo: setup ## build, then watch three agents read this repository; no key, no n
 	@$(BUILT) fan --agent explore --model offline/explorer \
 	  'Where is the state of a child changed? Start at src/machine and report the function with path:line.' \
 	  'How is the fold cut to its budget when reports are long? Report the functions with path:line.' \
-	  'Which limits on time, tokens and money exist by default? Report each constant with path:line.'
+	  'Where does a child claim its attempt, and who else can create the claim? Report the functions with path:line.'
 
 test: setup ## run all tests
 	$(CARGO) test --locked

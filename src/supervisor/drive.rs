@@ -200,7 +200,7 @@ impl Loop {
         let identity = live::claimed(&claim);
         match liveness(&identity) {
             Liveness::Alive if !claim.revoked => {
-                self.track(child, number, identity, None);
+                self.track(child, number, identity, claim.pane.map(|pane| terminal::Handle::Window { pane }));
             }
             Liveness::Alive | Liveness::Gone => {
                 let gone = Message::ProcessGone { child, attempt: number, exit: Some(Exit::Unknown) };
