@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::files::{self, Durability};
+use crate::files;
 use crate::front_matter;
 use crate::model::status::{Phase, Status, WindowState};
 use crate::model::time::Now;
@@ -99,7 +99,9 @@ impl StatusWriter {
     /// A status that cannot be written must not end the work: the supervisor sees the silence.
     fn write(&self, status: &mut Status) {
         status.heartbeat = (self.0.clock)().wall;
-        let _ = files::write(&self.0.path, front_matter::write(status, "").as_bytes(), Durability::Renamed);
+        // `seen` is not watched: six events of a hundred children each 10 s are most of what supervising them costs.
+        let way = self.0.path.with_file_name("seen");
+        let _ = files::write_by_way_of(&way, &self.0.path, front_matter::write(status, "").as_bytes());
     }
 }
 
