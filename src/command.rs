@@ -76,7 +76,7 @@ impl Invocation {
             directory: None,
             environment: Vec::new(),
             removed: Vec::new(),
-            limit: Duration::from_secs(60),
+            limit: Duration::from_mins(1),
             ties: Ties::Kept,
         }
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
@@ -88,11 +89,15 @@ pub(crate) fn create(path: &Path, content: &[u8]) -> Result<bool, FileError> {
     }
 }
 
-/// Reads a text file of at most `limit` bytes.
+/// Reads a text file of at most `limit` bytes. What is no file is refused: a pipe in its place would be waited for.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, FileError> {
     let wrong = |source| FileError::Read { path: path.to_owned(), source };
+    let open = || {
+        let file = std::fs::OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(std::io::Error::other("it is no regular file")) }
+    };
     let mut bytes = Vec::new();
-    std::fs::File::open(path).map_err(wrong)?.take(limit + 1).read_to_end(&mut bytes).map_err(wrong)?;
+    open().map_err(wrong)?.take(limit + 1).read_to_end(&mut bytes).map_err(wrong)?;
     if bytes.len() as u64 > limit {
         return Err(FileError::TooLarge { path: path.to_owned(), limit });
     }
@@ -116,6 +121,12 @@ pub(crate) fn sync_all(paths: &[PathBuf]) -> Result<(), FileError> {
             paths.chunks(share).map(|part| scope.spawn(move || part.iter().try_for_each(sync))).collect();
         parts.into_iter().try_for_each(|part| part.join().expect("syncing a file does not panic"))
     })
+}
+
+/// Whether nothing can be written where `path` lies.
+pub(crate) fn is_full(path: &Path) -> bool {
+    // A file and its directory entry need a block each.
+    nix::sys::statvfs::statvfs(path).is_ok_and(|disk| disk.blocks_available() < 2)
 }
 
 /// Makes a rename or a new name in `directory` survive a power cut.
@@ -284,6 +295,16 @@ mod tests {
         write(&path, &[b'x'; 11], Durability::Synced).unwrap();
         assert!(matches!(read(&path, 10), Err(FileError::TooLarge { .. })));
         assert!(read(&path, 11).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_or_a_directory_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("settings.yaml");
+        nix::unistd::mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
+        for path in [path.as_path(), directory.path()] {
+            assert!(matches!(read(path, 10), Err(FileError::Read { .. })), "{}", path.display());
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) type Failed = Box<dyn std::error::Error>;
 pub(crate) const DECODE: &str = env!("CARGO_BIN_EXE_decode");
 
 /// What is waited for comes within this time or the bench fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a file is looked for that somebody else writes; the error of what is timed that way.
 const LOOK: Duration = Duration::from_millis(1);
 

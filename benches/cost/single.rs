@@ -62,7 +62,7 @@ pub(crate) fn memory(lab: &Lab) -> Result<Vec<Row>, Failed> {
     let mut viewer = lab.decode(&["fan", TASK, "-m", "openai/bench", "--agent", "explore", "--terminal", "bare", "-q"]);
     let mut viewer = viewer.env("OPENAI_BASE_URL", server.url()).env("OPENAI_API_KEY", "bench").spawn()?;
     let run = lab.new_run(&before)?;
-    if !server.wait_for_requests(2, Duration::from_secs(60)) {
+    if !server.wait_for_requests(2, Duration::from_mins(1)) {
         return Err("the child did not ask twice".into());
     }
     let claims = lab.files(&run, "claim.md");

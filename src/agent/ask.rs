@@ -10,7 +10,7 @@ use super::wheel::{Origin, Reply};
 use crate::model::status::{Phase, Question};
 
 /// How long a question waits.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// What a person allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]

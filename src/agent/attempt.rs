@@ -103,12 +103,13 @@ pub(crate) async fn run(claimed: Claimed, brief: Brief, parts: Parts, sink: Arc<
     let report = report::report(end, &brief, &tally, &body, duration_s);
     let written = claimed.report(&report);
     drop(heartbeat);
-    status.phase(Phase::Ended, report.outcome.to_string());
     sink.emit(&AgentEvent::Ended {
         outcome: report.outcome,
         detail: report.error.as_ref().map(ToString::to_string).unwrap_or_default(),
         usage: report.usage,
     });
+    // After the last line: who follows the log stops at this phase.
+    status.phase(Phase::Ended, report.outcome.to_string());
     Ended { exit: report.exit, report, written }
 }
 
@@ -178,7 +179,10 @@ impl Attempt {
         let task = self.brief.spec.prompt.clone();
         let resumed = !self.conversation.messages().is_empty();
         match self.brief.start.clone() {
-            Start::Nudged(why) => self.conversation.user("task", &prompt::nudged(&task, &why))?,
+            Start::Nudged(why) => {
+                self.conversation.user("task", &task)?;
+                self.conversation.user("decode", &prompt::nudged(&why))?;
+            }
             Start::Resumed(_) if resumed => self.conversation.user("decode", prompt::RESUMED)?,
             // An attempt that died before it had written anything is no different from none.
             Start::Fresh | Start::Resumed(_) => self.conversation.user("task", &task)?,

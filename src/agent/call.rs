@@ -233,12 +233,22 @@ async fn caught(ready: &Ready, scope: &Scope) -> Answer {
 
 /// A call in a few words.
 fn summary(subject: &Subject, input: &Input) -> String {
-    let text = match subject {
+    let searched = input.get("pattern").and_then(serde_json::Value::as_str);
+    let text = match (subject, searched) {
+        // A search is known by what it looks for; where is said only when it is not everywhere.
+        (Subject::Path(place), Some(pattern)) if place == "." || place == pattern => pattern.to_owned(),
+        (Subject::Path(place), Some(pattern)) => format!("{pattern} in {place}"),
+        (Subject::Path(_) | Subject::Command(_) | Subject::Url(_) | Subject::None, _) => plain(subject, input),
+    };
+    crate::text::one_line(&text, 100)
+}
+
+fn plain(subject: &Subject, input: &Input) -> String {
+    match subject {
         Subject::Path(text) | Subject::Command(text) | Subject::Url(text) => text.clone(),
         Subject::None if input.is_empty() => String::new(),
         Subject::None => serde_json::Value::Object(input.clone()).to_string(),
-    };
-    crate::text::one_line(&text, 100)
+    }
 }
 
 /// Why a question brought no answer, for the model.

@@ -79,10 +79,10 @@ fn workspace_note(recipe: &str) -> &'static str {
     }
 }
 
-/// The task of a nudged attempt.
-pub(super) fn nudged(task: &str, why: &str) -> String {
+/// What a nudged attempt hears after its task.
+pub(super) fn nudged(why: &str) -> String {
     format!(
-        "{task}\n\nAn earlier attempt at this gave a report that could not be used ({why}). Use your tools first, \
+        "An earlier attempt at this gave a report that could not be used ({why}). Use your tools first, \
          then report what you found with `path:line` evidence."
     )
 }

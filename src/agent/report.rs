@@ -75,6 +75,7 @@ pub(super) fn report(end: End, brief: &Brief, tally: &Tally, body: &str, duratio
         evidence: tally.evidence,
         duration_s,
         files_changed: tally.changed.iter().cloned().collect(),
+        files_left_out: 0,
         citations: Vec::new(),
         error,
         limited_until,

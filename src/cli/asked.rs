@@ -55,7 +55,7 @@ pub(super) fn place(common: &Common) -> Place {
 pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>) -> Result<Asked, CliError> {
     refuse_what_is_not_built(common)?;
     let depth = wire::depth();
-    if depth >= 1 && door.place != Place::Here {
+    if depth >= 1 {
         return Err(CliError::usage("a child may not start children of its own (depth 1)")
             .hint("do the work in this session, or ask for it in your report"));
     }
@@ -105,7 +105,8 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
         depth,
     };
     let start_line = start_line(&children, &handover, limits);
-    notes.dedup();
+    let mut told = BTreeSet::new();
+    notes.retain(|note| told.insert(note.clone()));
     Ok(Asked { new: NewRun { spec, children }, handover, start_line, notes })
 }
 
@@ -174,6 +175,7 @@ impl Builder<'_> {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
         }
         notes.extend(choice.note);
+        notes.extend(workspace::remarks(&choice.recipe, &cwd).await);
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {

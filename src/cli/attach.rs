@@ -46,11 +46,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let viewer = format!("v{}", std::process::id());
     let argv = server.attach_argv(run.as_str(), &window, &viewer)?;
-    Err(become_(args, argv))
+    Err(become_client(args, &argv))
 }
 
 /// Becomes the tmux client. Inside another tmux it opens there, in a window or a popup of the user's own server.
-fn become_(args: &Args, argv: Vec<std::ffi::OsString>) -> CliError {
+fn become_client(args: &Args, argv: &[std::ffi::OsString]) -> CliError {
     let inside = std::env::var_os("TMUX").is_some();
     let mut command = if inside {
         let mut command = std::process::Command::new("tmux");

@@ -6,14 +6,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::error::CliError;
 use super::here::{self, Surroundings};
+use super::signals::{self, Said};
 use super::{exit, output, window, wire};
-use crate::agent::{self, Interrupt};
-use crate::command::make_undumpable;
+use crate::agent::{self, Interrupt, Typed};
+use crate::command::{adopt_orphans, make_undumpable};
 use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
 use crate::model::report::{Outcome, Report};
@@ -31,6 +31,8 @@ pub(super) fn run(directory: &Path) -> Result<u8, CliError> {
     };
     // A process that holds a key must not be read by the commands it starts.
     let _ = make_undumpable();
+    // What a command forks away from itself stays in this process's tree, to be ended with it.
+    let _ = adopt_orphans();
     let brief = claimed.brief()?;
     match prepare(&claimed, &brief) {
         Ok((handover, key)) => wire::runtime()?.block_on(work(claimed, brief, handover, key)),
@@ -61,11 +63,14 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
 
 async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> Result<u8, CliError> {
     let (interrupt, interrupted) = watch::channel(Interrupt::None);
-    listen_to_signals(interrupt)?;
+    let (types, typed) = window::typed();
+    listen_to_signals(interrupt, types.clone())?;
     let shows = output::data_goes_to_terminal();
-    let typed = (shows && output::input_is_terminal()).then(window::lines);
+    if shows && output::input_is_terminal() {
+        window::read_lines(types);
+    }
     let attached = window::attached(&brief.run.to_string());
-    let around = Surroundings { handover, key, typed, interrupt: interrupted, attached };
+    let around = Surroundings { handover, key, typed: Some(typed), interrupt: interrupted, attached };
     match here::parts(claimed.dir(), &brief, around).await {
         Ok(parts) => {
             let sink = Arc::new(window::Window::new(shows));
@@ -81,29 +86,30 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
 }
 
 /// TERM and INT end the attempt with a report; HUP and failed writes to a lost terminal are nothing.
-fn listen_to_signals(interrupt: watch::Sender<Interrupt>) -> Result<(), CliError> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        loop {
-            let said = tokio::select! {
-                Some(()) = term.recv() => Interrupt::Terminate,
-                Some(()) = int.recv() => Interrupt::CtrlC,
-                // Somebody closed the window, or the server is gone: the work goes on.
-                Some(()) = hup.recv() => continue,
-                else => return,
-            };
-            interrupt.send_if_modified(|now| {
-                let first = *now == Interrupt::None;
-                if first {
-                    *now = said;
-                }
-                first
-            });
+fn listen_to_signals(interrupt: watch::Sender<Interrupt>, types: mpsc::Sender<Typed>) -> Result<(), CliError> {
+    signals::on_each(move |said| {
+        let meant = match said {
+            Said::Term => Interrupt::Terminate,
+            Said::Int => Interrupt::CtrlC,
+            // Somebody closed the window, or the server is gone: the work goes on.
+            Said::Hup => {
+                let _ = types.try_send(Typed::WindowGone);
+                return;
+            }
+        };
+        first(&interrupt, meant);
+    })
+}
+
+/// The first signal decides the exit status.
+pub(super) fn first(interrupt: &watch::Sender<Interrupt>, meant: Interrupt) {
+    interrupt.send_if_modified(|now| {
+        let first = *now == Interrupt::None;
+        if first {
+            *now = meant;
         }
+        first
     });
-    Ok(())
 }
 
 /// An attempt that cannot start says why where the supervisor looks.
@@ -129,6 +135,7 @@ fn report_failure(claimed: &Claimed, brief: &Brief, error: &CliError) -> Result<
         evidence: 0,
         duration_s: 0.0,
         files_changed: Vec::new(),
+        files_left_out: 0,
         citations: Vec::new(),
         error: Some(Failure::new(kind, detail)),
         limited_until: None,

@@ -1,6 +1,7 @@
 //! Errors at the edge: what happened, why, what helps, and the exit code.
 
 use super::exit;
+use crate::command::CommandError;
 use crate::files::FileError;
 use crate::machine::prompts::PromptError;
 use crate::provider::ProviderError;
@@ -44,8 +45,9 @@ impl CliError {
         self
     }
 
-    fn from_error(code: u8, error: &dyn std::error::Error) -> Self {
+    pub(super) fn from_error(code: u8, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut wrapped = Self::new(code, error.to_string());
+        wrapped.hint = way_out(error).map(str::to_owned);
         let mut cause = error.source();
         while let Some(source) = cause {
             let text = source.to_string();
@@ -72,6 +74,23 @@ impl CliError {
     }
 }
 
+/// What helps against causes that any file may meet.
+fn way_out(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if let Some(StorageFull | QuotaExceeded) = kind {
+            return Some("make room on the disk, then try again");
+        }
+        if let Some(CommandError::NotFound { .. }) = error.downcast_ref::<CommandError>() {
+            return Some("install it, or work without a copy: --workspace shared");
+        }
+        next = error.source();
+    }
+    None
+}
+
 impl From<RunError> for CliError {
     fn from(error: RunError) -> Self {
         let (code, hint) = match &error {
@@ -88,8 +107,9 @@ impl From<RunError> for CliError {
         };
         let wrapped = Self::from_error(code, &error);
         match hint {
-            Some(hint) => wrapped.hint(hint),
-            None => wrapped,
+            // A full disk is not helped by another directory's name, nor by the doctor.
+            Some(hint) if wrapped.hint.is_none() => wrapped.hint(hint),
+            Some(_) | None => wrapped,
         }
     }
 }
@@ -165,5 +185,14 @@ mod tests {
             "error: failed to make `/x`\n  cause: permission denied\n\nhint: set DECODE_STATE to a directory of your own"
         );
         assert_eq!(error.code, 6);
+    }
+
+    #[test]
+    fn a_full_disk_is_told_as_one_whatever_met_it() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let key = KeyError::File(FileError::Write { path: "/x/key".into(), source: full() });
+        for error in [CliError::from(RunError::Make { path: "/x".into(), source: full() }), CliError::from(key)] {
+            assert!(error.render().ends_with("hint: make room on the disk, then try again"), "{}", error.render());
+        }
     }
 }

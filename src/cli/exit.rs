@@ -8,12 +8,8 @@ pub(super) const FAILED: u8 = 1;
 pub(super) const USAGE: u8 = 2;
 /// Waiting for approval.
 pub(super) const APPROVAL: u8 = 3;
-/// A limit was reached.
-pub(super) const LIMIT: u8 = 4;
 /// Something is missing or broken here.
 pub(super) const MISSING: u8 = 6;
-/// A bug in decode.
-pub(super) const BUG: u8 = 70;
 
 /// The list as `--help` has it.
 pub(super) const HELP: &str = "\

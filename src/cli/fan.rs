@@ -10,8 +10,8 @@ use super::viewer::{self, Followed};
 use super::{exit, output, prompts, start, wire};
 use crate::machine::snapshot;
 use crate::machine::view::{self, Part};
-use crate::model::run::{OnExit, Place, RunFile};
-use crate::store::{RunDir, run as runs};
+use crate::model::run::{Place, RunFile};
+use crate::store::{RunDir, parts, run as runs};
 
 /// Run several prompts at once, in windows, and print their reports folded into one answer
 ///
@@ -82,8 +82,15 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// Follows a run and prints what it comes to; the same for `fan` and `wait`.
 pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -> Result<u8, CliError> {
-    match viewer::follow(directory, Progress::new(quiet)).await? {
-        Followed::Left { exit } => Ok(exit),
+    match viewer::follow(directory, Progress::new(quiet, format)).await? {
+        Followed::Left { exit } => {
+            // The last line of JSON is the result, also of a run that goes on without its viewer.
+            if format != Format::Text {
+                let (file, found) = parts::read(directory)?;
+                output::line(&snapshot::fan_json(&view::run(&file, &found), "", wire::clock().wall));
+            }
+            Ok(exit)
+        }
         Followed::Ended { file, parts } => print(directory, &file, &parts, format),
     }
 }
@@ -92,19 +99,10 @@ pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -
 pub(super) fn print(directory: &RunDir, file: &RunFile, parts: &[Part], format: Format) -> Result<u8, CliError> {
     let fold = std::fs::read_to_string(directory.fold())
         .map_err(|error| CliError::missing(format!("the fold of {} cannot be read: {error}", file.spec.run)))?;
-    let code = file.exit.unwrap_or(exit::FAILED);
-    match format {
-        Format::Text => {
-            output::line(&fold);
-        }
-        Format::Json | Format::StreamJson => {
-            output::line(&snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall));
-        }
-    }
-    Ok(code)
-}
-
-/// Whether the end of this process ends the run.
-pub(super) const fn is_bound(on_exit: OnExit) -> bool {
-    matches!(on_exit, OnExit::Stop)
+    let text = match format {
+        Format::Text => fold,
+        Format::Json | Format::StreamJson => snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall),
+    };
+    output::deliver(&text).map_err(|error| error.hint(format!("decode fold {}", file.spec.run)))?;
+    Ok(file.exit.unwrap_or(exit::FAILED))
 }

@@ -10,6 +10,7 @@ use crate::model::rule::Rule;
 
 /// What `run`, `fan`, `plan` and `job` have in common.
 #[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(super) struct Common {
     /// The persona, by name (see `decode agents`)
     #[arg(long, value_name = "NAME")]
@@ -123,6 +124,18 @@ pub(super) enum OnExitFlag {
 pub(super) enum TerminalFlag {
     Tmux,
     Bare,
+}
+
+/// How a run that is there already is followed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Following {
+    /// What stdout carries
+    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
+    pub(super) output_format: Format,
+
+    /// Say nothing on stderr but errors
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         && args.bytes.is_none()
         && let Ok(text) = std::fs::read_to_string(directory.fold())
     {
-        output::line(&text);
+        output::deliver(&text)?;
         return Ok(exit::DONE);
     }
     let mut notes = Vec::new();
@@ -34,6 +34,6 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         notes.push("the run goes on; this is what there is so far".to_owned());
     }
     let bytes = args.bytes.map_or(file.spec.fold_bytes, |bytes| bytes as usize);
-    output::line(&fold::fold(&file.spec.goal, &view::sections(&found), bytes, &notes));
+    output::deliver(&fold::fold(&file.spec.goal, &view::sections(&found), bytes, &notes))?;
     Ok(exit::DONE)
 }

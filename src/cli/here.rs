@@ -124,13 +124,7 @@ impl Here for InProcess {
             let teller = interrupt.clone();
             let ends = tokio::spawn(async move {
                 if end.wait_for(|end| *end == End::Now).await.is_ok() {
-                    teller.send_if_modified(|said| {
-                        let first = *said == Interrupt::None;
-                        if first {
-                            *said = Interrupt::Terminate;
-                        }
-                        first
-                    });
+                    super::attempt::first(&teller, Interrupt::Terminate);
                 }
             });
             let around = Surroundings {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use super::error::CliError;
 use super::output::Said;
 use super::{exit, output, send, wire};
+use crate::command::identity::{Identity, Liveness, liveness};
 use crate::model::id::Target;
-use crate::store::{AttemptDir, observed, parts};
+use crate::model::status::Phase;
+use crate::store::{AttemptDir, attempt, observed, parts};
 use crate::watch::Watch;
 
 /// Bytes read at a time, whatever the log's size.
@@ -66,6 +68,15 @@ fn copy(dir: &AttemptDir, from: u64) -> Result<u64, CliError> {
     }
 }
 
+/// Nothing will be written any more: it has said its last line, was given up, or died.
+fn is_over(dir: &AttemptDir) -> bool {
+    let Some(claim) = observed::claim(dir).it() else { return false };
+    let nonce = attempt::read_brief(dir).map(|brief| brief.nonce).unwrap_or_default();
+    let ended = observed::status(dir, &nonce).it().is_some_and(|status| status.phase == Phase::Ended);
+    let process = Identity { pid: claim.pid, start_time: claim.start_time, boot_id: claim.boot_id, host: claim.host };
+    claim.revoked || ended || liveness(&process) == Liveness::Gone
+}
+
 async fn follow(dir: &AttemptDir) -> Result<u8, CliError> {
     let (hears, mut heard) = tokio::sync::mpsc::unbounded_channel();
     let watch = Watch::start(hears).ok();
@@ -75,7 +86,7 @@ async fn follow(dir: &AttemptDir) -> Result<u8, CliError> {
     let mut at = 0;
     loop {
         // Looked at before the log, so that the last lines of an attempt that ends now are still copied.
-        let over = observed::claim(dir).it().is_some_and(|claim| claim.revoked) || dir.report().exists();
+        let over = is_over(dir);
         at = copy(dir, at)?;
         if over {
             return Ok(exit::DONE);

@@ -25,6 +25,7 @@ mod retry;
 mod run;
 mod send;
 mod show;
+mod signals;
 mod start;
 mod stop;
 mod supervise;

@@ -4,6 +4,8 @@
 
 use std::io::{IsTerminal, Write};
 
+use super::error::CliError;
+
 /// Whether words got through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
@@ -25,6 +27,20 @@ pub(super) fn line(text: &str) -> Said {
     heard(out.write_all(text.as_bytes()).and_then(|()| out.write_all(newline)).and_then(|()| out.flush()))
 }
 
+/// Writes what was asked for to stdout. A reader that went away wanted no more; a disk that is full lost it.
+pub(super) fn deliver(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    let newline: &[u8] = if text.ends_with('\n') { b"" } else { b"\n" };
+    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(newline)).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            let mut lost = CliError::missing("stdout takes nothing");
+            lost.causes.push(error.to_string());
+            Err(lost)
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Talks on stderr, a line.
 pub(super) fn talk(text: &str) -> Said {
     let mut err = std::io::stderr().lock();
@@ -38,10 +54,7 @@ pub(super) fn draw(text: &str) -> Said {
 }
 
 fn heard(result: std::io::Result<()>) -> Said {
-    match result {
-        Ok(()) => Said::Yes,
-        Err(_) => Said::NobodyListens,
-    }
+    result.map_or(Said::NobodyListens, |()| Said::Yes)
 }
 
 /// Whether a person may be watching the talk.

@@ -2,61 +2,85 @@
 
 use std::collections::BTreeMap;
 
-use super::output::{self, Said};
-use crate::machine::snapshot::{self, RunSnapshot};
+use super::flags::Format;
+use super::output;
+use crate::machine::snapshot::{self, ChildSnapshot, RunSnapshot};
 use crate::model::id::ChildId;
 use crate::model::time::Timestamp;
 
 /// Lines drawn at most; a run of hundreds would scroll.
 const LINES: usize = 24;
 
-/// What was shown last.
+/// What is told while a run goes on: talk on stderr, and for a stream of JSON each change on stdout.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(super) struct Progress {
+    talk: Talk,
+    /// The last word of each child that stdout was told; `None` where stdout carries the result alone.
+    stream: Option<Told>,
+}
+
+/// The last word told of each child.
+type Told = BTreeMap<ChildId, String>;
+
+#[derive(Debug)]
+enum Talk {
     Quiet,
     /// Redrawn; holds how many lines stand there.
     Drawn {
         lines: usize,
     },
-    /// One line a change; holds the last word of each child.
+    /// One line a change.
     Changes {
-        last: BTreeMap<ChildId, String>,
+        told: Told,
     },
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool) -> Self {
-        if quiet {
-            return Self::Quiet;
-        }
+    pub(super) fn new(quiet: bool, format: Format) -> Self {
         let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-        if output::talks_to_terminal() && !dumb {
-            Self::Drawn { lines: 0 }
+        let talk = if quiet {
+            Talk::Quiet
+        } else if output::talks_to_terminal() && !dumb {
+            Talk::Drawn { lines: 0 }
         } else {
-            Self::Changes { last: BTreeMap::new() }
-        }
+            Talk::Changes { told: Told::new() }
+        };
+        Self { talk, stream: (format == Format::StreamJson).then(Told::new) }
     }
 
     /// Whether elapsed times are on the screen and want a tick.
     pub(super) const fn ticks(&self) -> bool {
-        matches!(self, Self::Drawn { .. })
+        matches!(self.talk, Talk::Drawn { .. })
     }
 
-    pub(super) fn show(&mut self, run: &RunSnapshot, now: Timestamp) -> Said {
-        match self {
-            Self::Quiet => Said::Yes,
-            Self::Drawn { lines } => {
+    pub(super) fn show(&mut self, run: &RunSnapshot, now: Timestamp) {
+        match &mut self.talk {
+            Talk::Quiet => {}
+            Talk::Drawn { lines } => {
                 let (text, drawn) = draw(run, *lines, now);
                 *lines = drawn;
-                output::draw(&text)
+                output::draw(&text);
             }
-            Self::Changes { last } => changes(run, last, now),
+            Talk::Changes { told } => {
+                for child in changed(run, told) {
+                    output::talk(&snapshot::line(child, output::columns(), now));
+                }
+            }
+        }
+        if let Some(told) = &mut self.stream {
+            if told.is_empty() {
+                output::line(&snapshot::start_json(run));
+                told.extend(run.children.iter().map(|child| (child.id.clone(), String::new())));
+            }
+            for child in changed(run, told) {
+                output::line(&snapshot::change_json(child));
+            }
         }
     }
 
     /// Leaves what was drawn and goes on below it.
     pub(super) fn leave(&mut self) {
-        if let Self::Drawn { lines } = self {
+        if let Talk::Drawn { lines } = &mut self.talk {
             *lines = 0;
         }
     }
@@ -82,17 +106,15 @@ fn draw(run: &RunSnapshot, before: usize, now: Timestamp) -> (String, usize) {
     (text, lines.len())
 }
 
-fn changes(run: &RunSnapshot, last: &mut BTreeMap<ChildId, String>, now: Timestamp) -> Said {
-    let mut said = Said::Yes;
-    for child in &run.children {
+/// The children whose state or attempt is another than was told. Waiting for a slot is no news.
+fn changed<'a>(run: &'a RunSnapshot, told: &mut Told) -> Vec<&'a ChildSnapshot> {
+    let mut changed = Vec::new();
+    for child in run.children.iter().filter(|child| child.attempts > 0 || child.state.is_final()) {
         let word = format!("{}{}", child.state.word(), child.attempts);
-        if last.get(&child.id) != Some(&word) {
-            last.insert(child.id.clone(), word);
-            // Waiting for a slot is no news.
-            if child.attempts > 0 {
-                said = output::talk(&snapshot::line(child, output::columns(), now));
-            }
+        if told.get(&child.id) != Some(&word) {
+            told.insert(child.id.clone(), word);
+            changed.push(child);
         }
     }
-    said
+    changed
 }

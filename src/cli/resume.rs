@@ -1,7 +1,9 @@
 //! `decode resume`: drives a run on whose supervisor is gone.
 
+use std::time::Duration;
+
 use super::error::CliError;
-use super::flags::Format;
+use super::flags::Following;
 use super::{asked, exit, fan, output, start, wire};
 use crate::model::id::Target;
 use crate::model::run::{Place, RunFile, RunSpec, RunState};
@@ -19,13 +21,8 @@ pub(super) struct Args {
     #[arg(short, long)]
     detach: bool,
 
-    /// What stdout carries
-    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
-    output_format: Format,
-
-    /// Say nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    following: Following,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
@@ -34,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if file.state == RunState::Ended {
         return Err(CliError::new(exit::FAILED, format!("{run} is over")).hint(format!("decode fold {run}")));
     }
-    if runs::is_driven(&directory) {
+    if stays_driven(&directory) {
         return Err(CliError::new(exit::FAILED, format!("{run} is being driven")).hint(format!("decode wait {run}")));
     }
     let specs: Vec<_> = found.iter().map(|part| part.spec.clone()).collect();
@@ -45,7 +42,18 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             output::line(run.as_str());
             return Ok(exit::DONE);
         }
-        fan::await_end(&directory, args.output_format, args.quiet).await
+        fan::await_end(&directory, args.following.output_format, args.following.quiet).await
+    })
+}
+
+/// Whether somebody holds the run, and goes on to. The kernel frees the lock of a killed supervisor some milliseconds
+/// after all else of it is gone, and a viewer's look takes it for an instant.
+fn stays_driven(directory: &RunDir) -> bool {
+    (0..20).all(|look| {
+        if look > 0 {
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        runs::is_driven(directory)
     })
 }
 

@@ -1,8 +1,9 @@
 //! `decode retry`: one more attempt of a child, or of every child that did not end well.
 
 use super::error::CliError;
-use super::flags::Format;
+use super::flags::Following;
 use super::{asked, exit, fan, output, resume, send, stop, wire};
+use crate::machine::view::Part;
 use crate::model::id::Target;
 use crate::model::request::Asked;
 use crate::model::run::RunState;
@@ -21,26 +22,22 @@ pub(super) struct Args {
     #[arg(short, long)]
     detach: bool,
 
-    /// What stdout carries
-    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
-    output_format: Format,
-
-    /// Say nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    following: Following,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (state, run, directory) = wire::find(&args.target)?;
     let (file, found) = parts::read(&directory)?;
     if file.state != RunState::Ended {
+        refuse_what_still_works(&args.target, &found)?;
         return stop::ask(&args.target, Asked::Retry);
     }
     let to = match &args.target.child {
         None => run.to_string(),
         Some(_) => format!("{run}/{}", send::only(&args.target, &found)?.id.number()),
     };
-    let ended_well = |part: &crate::machine::view::Part| {
+    let ended_well = |part: &Part| {
         matches!(part.memory.as_ref().map(|memory| &memory.state), Some(crate::machine::state::State::Done { .. }))
     };
     let meant: Vec<_> = match &args.target.child {
@@ -54,7 +51,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     }
     let specs: Vec<_> = found.iter().map(|part| part.spec.clone()).collect();
     let handover = asked::handover(&specs)?;
-    // The request lies there before its reader starts.
+    // The request lies there before its reader starts; the end closed the inbox.
+    crate::store::run::make_directory(&directory.inbox())?;
     send::request(&directory.inbox(), &to, Asked::Retry, "", &wire::key(&state)?)?;
     wire::runtime()?.block_on(async {
         resume::start_again(&directory, &file, &handover).await?;
@@ -62,6 +60,26 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             output::line(run.as_str());
             return Ok(exit::DONE);
         }
-        fan::await_end(&directory, args.output_format, args.quiet).await
+        fan::await_end(&directory, args.following.output_format, args.following.quiet).await
     })
+}
+
+/// An attempt that is under way is not begun anew; saying nothing would look as if it were.
+fn refuse_what_still_works(target: &Target, found: &[Part]) -> Result<(), CliError> {
+    let is_over = |part: &Part| part.memory.as_ref().is_some_and(|memory| memory.state.is_final());
+    match &target.child {
+        Some(_) => {
+            let part = send::only(target, found)?;
+            if is_over(part) {
+                return Ok(());
+            }
+            Err(CliError::new(exit::FAILED, format!("{} is still at work; there is nothing to retry yet", part.id))
+                .hint("decode send tells it something; decode stop ends it"))
+        }
+        None if found.iter().any(is_over) => Ok(()),
+        None => {
+            Err(CliError::new(exit::FAILED, "all of it is still at work; there is nothing to retry yet")
+                .hint("decode ps"))
+        }
+    }
 }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
 use super::here::InProcess;
+use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
@@ -177,24 +177,14 @@ async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common)
 
 /// INT and TERM end the run within a second, with a report of what there is.
 fn listen(to: mpsc::UnboundedSender<Call>, interrupt: Arc<watch::Sender<Interrupt>>) -> Result<(), CliError> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        loop {
-            let said = tokio::select! {
-                Some(()) = int.recv() => Interrupt::CtrlC,
-                Some(()) = term.recv() => Interrupt::Terminate,
-                Some(()) = hup.recv() => Interrupt::Terminate,
-                else => return,
-            };
-            interrupt.send_replace(said);
-            if to.send(Call::Stop).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
+    signals::on_each(move |said| {
+        interrupt.send_replace(match said {
+            Said::Int => Interrupt::CtrlC,
+            Said::Term | Said::Hup => Interrupt::Terminate,
+        });
+        // A loop that has ended has nothing left to stop.
+        let _ = to.send(Call::Stop);
+    })
 }
 
 fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<(), CliError> {
@@ -205,7 +195,7 @@ fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<
     match format {
         Format::Text => {
             if !body.trim().is_empty() {
-                output::line(body);
+                output::deliver(body)?;
             }
             if let Some(error) = &child.error {
                 let mut said = CliError::new(exit::FAILED, error.clone());
@@ -214,7 +204,7 @@ fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<
             }
         }
         Format::Json | Format::StreamJson => {
-            output::line(&snapshot::run_json(&run, child, body, wire::clock().wall));
+            output::deliver(&snapshot::run_json(&run, child, body, wire::clock().wall))?;
         }
     }
     Ok(())

@@ -59,8 +59,8 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
 
 /// A child that is not there, with what is.
 pub(super) fn no_child(target: &Target, children: usize) -> CliError {
-    let number = target.child.as_ref().map(|child| format!("{child:?}")).unwrap_or_default();
-    CliError::usage(format!("this run has no such child ({number}); it has {children}")).hint("decode show last")
+    let asked = target.child.as_ref().map(ToString::to_string).unwrap_or_default();
+    CliError::usage(format!("this run has no child `{asked}`; it has {children}")).hint("decode ps")
 }
 
 fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::error::CliError;
+use super::signals::{self, Said};
 use super::{output, wire};
 use crate::command::{make_undumpable, raise_descriptor_limit};
 use crate::model::run::Place;
@@ -28,8 +28,21 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let _ = make_undumpable();
     let directory = RunDir::at(std::path::absolute(&args.directory)?);
+    let log = directory.supervisor_log();
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = std::fs::write(&log, format!("a bug in decode: {panic}\n"));
+    }));
+    drive(args, directory.clone()).inspect_err(|error| {
+        // Its window closes with it; who asks why finds the reason here. A detached one has this file as its stderr.
+        if output::talks_to_terminal() {
+            let _ = std::fs::write(directory.supervisor_log(), error.render() + "\n");
+        }
+    })
+}
+
+fn drive(args: &Args, directory: RunDir) -> Result<u8, CliError> {
+    let _ = make_undumpable();
     let handover = match &args.handover {
         Some(path) => Handover::take(path)?,
         None => Handover::default(),
@@ -60,21 +73,11 @@ async fn window_closes_with_us() {
 
 /// TERM and INT stop the run; HUP does not: the window may be closed and the run goes on.
 fn listen(to: mpsc::UnboundedSender<Call>) -> Result<(), CliError> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut int = signal(SignalKind::interrupt())?;
-    let mut hup = signal(SignalKind::hangup())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                Some(()) = term.recv() => {}
-                Some(()) = int.recv() => {}
-                Some(()) = hup.recv() => continue,
-                else => return,
-            }
-            if to.send(Call::Stop).is_err() {
-                return;
-            }
+    signals::on_each(move |said| match said {
+        Said::Term | Said::Int => {
+            // A loop that has ended has nothing left to stop.
+            let _ = to.send(Call::Stop);
         }
-    });
-    Ok(())
+        Said::Hup => {}
+    })
 }

@@ -24,7 +24,7 @@ const RESCAN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) enum Followed {
     Ended {
-        file: RunFile,
+        file: Box<RunFile>,
         parts: Vec<Part>,
     },
     /// The viewer goes, the run goes on.
@@ -59,7 +59,7 @@ pub(super) async fn follow(directory: &RunDir, mut progress: Progress) -> Result
         let file = reader.look()?;
         progress.show(&view::run(&file, reader.parts()), wire::clock().wall);
         if file.state == RunState::Ended {
-            return Ok(Followed::Ended { file, parts: reader.parts().to_vec() });
+            return Ok(Followed::Ended { file: Box::new(file), parts: reader.parts().to_vec() });
         }
         let driver = driver(&file);
         tokio::select! {
@@ -117,14 +117,27 @@ fn abandoned(directory: &RunDir, file: &RunFile) -> Result<Option<Followed>, Cli
     let driven = crate::store::run::is_driven(directory);
     let (now, found) = parts::read(directory)?;
     if now.state == RunState::Ended {
-        return Ok(Some(Followed::Ended { file: now, parts: found }));
+        return Ok(Some(Followed::Ended { file: Box::new(now), parts: found }));
     }
     if driven {
         return Ok(None);
     }
     let run = &file.spec.run;
-    Err(CliError::new(exit::FAILED, format!("the supervisor of {run} is gone; its children go on by themselves"))
-        .hint(format!("decode resume {run}")))
+    let mut error =
+        CliError::new(exit::FAILED, format!("the supervisor of {run} is gone; its children go on by themselves"))
+            .hint(format!("decode resume {run}"));
+    error.causes.extend(last_words(directory));
+    Err(error)
+}
+
+/// Why a supervisor ended, as far as it could still say so.
+fn last_words(directory: &RunDir) -> Option<String> {
+    if crate::files::is_full(directory.path()) {
+        return Some(format!("the disk of `{}` is full", directory.path().display()));
+    }
+    let log = std::fs::read_to_string(directory.supervisor_log()).ok()?;
+    let words = crate::text::suffix(&log, 2_000).trim();
+    (!words.is_empty()).then(|| words.trim_start_matches("error: ").to_owned())
 }
 
 fn leave(file: &RunFile, code: u8) -> Followed {

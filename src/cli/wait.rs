@@ -1,7 +1,7 @@
 //! `decode wait`: waits for a run and prints what `fan` would have printed, any number of times.
 
 use super::error::CliError;
-use super::flags::Format;
+use super::flags::Following;
 use super::{fan, wire};
 use crate::model::id::Target;
 
@@ -12,16 +12,11 @@ pub(super) struct Args {
     #[arg(value_name = "RUN", default_value = "last")]
     target: Target,
 
-    /// What stdout carries
-    #[arg(short, long, value_name = "text|json|stream-json", default_value = "text")]
-    output_format: Format,
-
-    /// Say nothing on stderr but errors
-    #[arg(short, long)]
-    quiet: bool,
+    #[command(flatten)]
+    following: Following,
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (_, _, directory) = wire::find(&args.target)?;
-    wire::runtime()?.block_on(fan::await_end(&directory, args.output_format, args.quiet))
+    wire::runtime()?.block_on(fan::await_end(&directory, args.following.output_format, args.following.quiet))
 }

@@ -12,6 +12,9 @@ use crate::agent::event::{AgentEvent, Sink, line};
 /// Lines that may wait for the loop; a person types slower.
 const WAITING: usize = 64;
 
+/// What a person who comes to look can do.
+const KEYS: &str = "   (a line and Enter steers · Alt-n Alt-p other windows · Alt-w list · Alt-q back)";
+
 /// Shows events as lines. Without a terminal it shows nothing: the log has them.
 pub(super) struct Window {
     shows: bool,
@@ -30,13 +33,20 @@ impl Sink for Window {
         {
             // A terminal that is gone is no reason to stop.
             output::line(&line);
+            if matches!(event, AgentEvent::Started { .. }) {
+                output::line(KEYS);
+            }
         }
     }
 }
 
-/// Lines that a person types. The thread ends with the process: a terminal cannot be read otherwise.
-pub(super) fn lines() -> mpsc::Receiver<Typed> {
-    let (to, from) = mpsc::channel(WAITING);
+/// What a person does, and the end to tell more through.
+pub(super) fn typed() -> (mpsc::Sender<Typed>, mpsc::Receiver<Typed>) {
+    mpsc::channel(WAITING)
+}
+
+/// Passes on the lines that a person types. The thread ends with the process: a terminal cannot be read otherwise.
+pub(super) fn read_lines(to: mpsc::Sender<Typed>) {
     let terminal = nix::unistd::ttyname(std::io::stdin())
         .map(|path| path.to_string_lossy().trim_start_matches("/dev/").to_owned())
         .unwrap_or_default();
@@ -49,7 +59,6 @@ pub(super) fn lines() -> mpsc::Receiver<Typed> {
             }
         }
     });
-    from
 }
 
 /// Whether somebody looks at the run now. Asked only when there is a question.

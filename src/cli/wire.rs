@@ -147,7 +147,9 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
         "offline" => Ok(Arc::new(Explorer { pace: Duration::from_millis(handover.pace_ms) })),
         "script" => match ScriptModel::open(Path::new(name)) {
             Ok(script) => Ok(Arc::new(script)),
-            Err(error) => Err(CliError::missing(error.to_string())),
+            Err(error) => {
+                Err(CliError::from_error(exit::MISSING, &error).hint("give the path of a script: script/FILE"))
+            }
         },
         _ => {
             let access = handover.access.iter().find(|access| access.provider == provider).ok_or_else(|| {

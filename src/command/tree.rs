@@ -50,8 +50,32 @@ pub(crate) fn kill_tree(root: &Identity, signal: Signal) -> Vec<i32> {
     signalled
 }
 
+/// Kills all whose environment holds `entry`, as `DECODE_PARENT=k3x9ab/1`, and returns their pids.
+///
+/// What a dead process started has no tree any more by which it could be found, but it still bears the mark.
+pub(crate) fn kill_marked(entry: &str) -> Vec<i32> {
+    let me = i32::try_from(std::process::id()).expect("a pid fits in an i32");
+    let mut killed = Vec::new();
+    for _ in 0..LOOKS {
+        let marked = pids().into_iter().filter(|pid| *pid != me && !killed.contains(pid) && bears(*pid, entry));
+        let fresh: Vec<Stat> = marked.filter_map(|pid| Stat::read(pid).ok().flatten()).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        killed.extend(fresh.iter().filter(|stat| signal_one(stat, Signal::SIGKILL)).map(|stat| stat.pid));
+    }
+    killed
+}
+
+/// The environment a process was started with; none of one that has ended or is not to be read by us.
+fn bears(pid: i32, entry: &str) -> bool {
+    std::fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()))
+}
+
 /// All living processes that descend from `pid`, or belong to a session or process group that it or one of them
 /// leads.
+#[cfg(test)]
 pub(crate) fn descendants(pid: i32) -> Vec<i32> {
     let processes = snapshot();
     let mut known = BTreeSet::from([pid]);
@@ -92,9 +116,12 @@ fn signal_one(stat: &Stat, signal: Signal) -> bool {
 
 /// Every process that we can see.
 fn snapshot() -> Vec<Stat> {
+    pids().into_iter().filter_map(|pid| Stat::read(pid).ok().flatten()).collect()
+}
+
+fn pids() -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(|pid| Stat::read(pid).ok().flatten()).collect()
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -106,6 +133,20 @@ mod tests {
 
     use super::super::identity::{Liveness, liveness};
     use super::*;
+
+    #[test]
+    fn what_bears_a_mark_is_killed_wherever_it_went_and_nothing_else_is() {
+        let mark = format!("DECODE_PARENT=test{}/1", std::process::id());
+        let mut tree = Tree::start(&format!("sleep 600 & echo $!; export {mark}; setsid sleep 600 & echo $!; wait"));
+        let (other, marked) = (tree.pid(), tree.pid());
+        // It bears the mark from its exec on.
+        let end = Instant::now() + Duration::from_secs(20);
+        while kill_marked(&mark) != [marked.pid] {
+            assert!(Instant::now() < end, "it is found");
+        }
+        assert_eq!(liveness(&other), Liveness::Alive);
+        assert_eq!(liveness(&tree.root), Liveness::Alive, "a shell that exports later does not bear it");
+    }
 
     /// A shell in a session of its own; whatever the test does, nothing of it stays.
     struct Tree {

@@ -1,7 +1,7 @@
 //! Walks every state and event of a child against the table in `child.rs`, and the order of effects.
 
-use super::super::Skip;
 use super::*;
+use crate::machine::Skip;
 use crate::model::child::{Ask, Evidence, Harness};
 use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;
@@ -45,23 +45,7 @@ fn lease() -> Lease {
 }
 
 fn report(body: &str) -> Report {
-    Report {
-        v: 1,
-        outcome: Outcome::Done,
-        exit: 0,
-        nonce: "n".into(),
-        session: "s".into(),
-        usage: Usage { requests: 2, ..Usage::ZERO },
-        tool_calls: 1,
-        evidence: 1,
-        duration_s: 1.0,
-        files_changed: vec![],
-        citations: vec![],
-        error: None,
-        limited_until: None,
-        co_driven: 0,
-        body: body.into(),
-    }
+    crate::machine::verdict::tests::report(Outcome::Done, body)
 }
 
 fn status(phase: Phase, requests: u64) -> Status {
@@ -70,7 +54,7 @@ fn status(phase: Phase, requests: u64) -> Status {
         nonce: "n".into(),
         phase,
         heartbeat: NOW.wall,
-        progress: Timestamp::from_millis(requests as i64),
+        progress: Timestamp::from_millis(requests.cast_signed()),
         usage: Usage { requests, ..Usage::ZERO },
         tool_calls: 0,
         doing: String::new(),

@@ -17,6 +17,9 @@ const SOCKETS: &[&str] = &[
 /// Prefixes of the same, and of what configures decode itself.
 const PREFIXES: &[&str] = &["DBUS_", "DECODE_"];
 
+/// Says whose commands these are: `RUN/NUMBER` of the child.
+pub(crate) const PARENT: &str = "DECODE_PARENT";
+
 /// Whether a variable may enter a tool's environment.
 pub(crate) fn is_open(name: &str) -> bool {
     let upper = name.to_ascii_uppercase();
@@ -29,7 +32,7 @@ pub(crate) fn is_open(name: &str) -> bool {
 pub(crate) fn for_tools(caller: &[(String, String)], depth: u32, parent: &str) -> Vec<(String, String)> {
     let mut open: Vec<(String, String)> = caller.iter().filter(|(name, _)| is_open(name)).cloned().collect();
     open.push(("DECODE_DEPTH".to_owned(), (depth + 1).to_string()));
-    open.push(("DECODE_PARENT".to_owned(), parent.to_owned()));
+    open.push((PARENT.to_owned(), parent.to_owned()));
     open
 }
 

@@ -39,8 +39,11 @@ pub(crate) enum ChoiceError {
 /// The built-in model that needs no key and no network.
 pub(crate) const OFFLINE: &str = "offline/explorer";
 
+/// A provider, the variable of its key, and its models by tier.
+type Known = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
 /// The models that a provider's key alone gives, as of 2026-11. Settings override them.
-pub(crate) const KNOWN: &[(&str, &str, &[(&str, &str)])] = &[
+pub(crate) const KNOWN: &[Known] = &[
     (
         "anthropic",
         "ANTHROPIC_API_KEY",

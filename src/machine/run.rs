@@ -40,11 +40,6 @@ impl Machine {
         self.finished
     }
 
-    /// Who stopped the run, if anybody did.
-    pub(crate) const fn stopped_by(&self) -> Option<By> {
-        self.stopping
-    }
-
     /// The first effects: carries on what was found, then admits.
     pub(crate) fn start(&mut self, now: Now) -> Vec<Effect> {
         let mut effects: Vec<Effect> = Vec::new();

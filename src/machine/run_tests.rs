@@ -1,8 +1,8 @@
 //! A run as a whole: slots, needs, limits, and the exit code.
 
-use super::super::child::tests::spec;
-use super::super::{Exit, Timer};
 use super::*;
+use crate::machine::child::tests::spec;
+use crate::machine::{Exit, Timer};
 use crate::model::budget::Budget;
 use crate::model::child::{ChildSpec, Collected, Failure, Lease};
 use crate::model::id::RunId;
@@ -41,23 +41,7 @@ fn lease() -> Lease {
 }
 
 fn report() -> Report {
-    Report {
-        v: 1,
-        outcome: Outcome::Done,
-        exit: 0,
-        nonce: "n".into(),
-        session: "s".into(),
-        usage: Usage { requests: 1, ..Usage::ZERO },
-        tool_calls: 1,
-        evidence: 1,
-        duration_s: 1.0,
-        files_changed: vec![],
-        citations: vec![],
-        error: None,
-        limited_until: None,
-        co_driven: 0,
-        body: "found".into(),
-    }
+    crate::machine::verdict::tests::report(Outcome::Done, "found")
 }
 
 /// Plays the world for one child until it needs something that is not told here.
@@ -104,7 +88,7 @@ fn children_start_in_order_as_slots_come_free() {
     finish(&mut machine, 2);
     let effects = finish(&mut machine, 3);
     assert_eq!(effects.last(), Some(&Effect::Finish));
-    assert_eq!((machine.exit_code(), machine.spent().requests), (0, 3));
+    assert_eq!((machine.exit_code(), machine.spent().requests), (0, 6));
 }
 
 #[test]
@@ -116,7 +100,8 @@ fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
     let first = epoch(&machine, 1);
     let failure = Failure::new(FailureKind::Missing, "git");
     play(&mut machine, 1, &[ChildEvent::PrepareFailed { epoch: first, failure }]);
-    let states: Vec<&str> = machine.children().iter().map(|child| child.state().name()).collect();
+    let states: Vec<&str> =
+        machine.children().iter().map(|child| crate::machine::view::name(child.state()).word()).collect();
     assert_eq!(states, ["failed", "skipped", "skipped", "preparing"]);
     finish(&mut machine, 4);
     assert!(machine.is_finished());

@@ -99,6 +99,7 @@ pub(crate) enum StateName {
 }
 
 impl StateName {
+    #[cfg(test)]
     pub(crate) const ALL: &'static [Self] = &[
         Self::Waiting,
         Self::Preparing,
@@ -446,6 +447,35 @@ pub(crate) fn fan_json(run: &RunSnapshot, fold: &str, now: Timestamp) -> String 
         usage: &run.spent,
         duration_s: run.elapsed_s(now),
     })
+}
+
+/// The first object of a stream: which run it is and whom it has.
+pub(crate) fn start_json(run: &RunSnapshot) -> String {
+    #[derive(Serialize)]
+    struct Start<'a> {
+        v: u32,
+        r#type: &'static str,
+        run: &'a RunId,
+        goal: &'a str,
+        children: Vec<&'a ChildId>,
+    }
+    let children = run.children.iter().map(|child| &child.id).collect();
+    json(&Start { v: VERSION, r#type: "start", run: &run.run, goal: &run.goal, children })
+}
+
+/// An object of a stream: a child that changed its state.
+pub(crate) fn change_json(child: &ChildSnapshot) -> String {
+    #[derive(Serialize)]
+    struct Change<'a> {
+        v: u32,
+        r#type: &'static str,
+        #[serde(flatten)]
+        child: FanChild<'a>,
+        session: Option<&'a str>,
+        doing: &'a str,
+    }
+    let session = child.session.as_deref();
+    json(&Change { v: VERSION, r#type: "child", child: FanChild::from(child), session, doing: &child.doing })
 }
 
 /// The JSON of `run`; its keys are a contract.

@@ -90,24 +90,6 @@ impl State {
             | Self::Skipped { .. } => false,
         }
     }
-
-    pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Preparing => "preparing",
-            Self::Opening => "opening",
-            Self::Running => "running",
-            Self::Exiting => "exiting",
-            Self::Stopping { .. } => "stopping",
-            Self::Collecting { .. } => "collecting",
-            Self::Cooling { .. } => "cooling",
-            Self::Parked { .. } => "parked",
-            Self::Done { .. } => "done",
-            Self::Failed { .. } => "failed",
-            Self::Cancelled { .. } => "cancelled",
-            Self::Skipped { .. } => "skipped",
-        }
-    }
 }
 
 /// All that is remembered of a child; what the journal holds after each transition.

@@ -102,10 +102,11 @@ fn reason(case: &Case<'_>, unusable: Option<FailureKind>) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::usage::Usage;
 
+    /// A report of two requests that rests on one tool call.
     pub(crate) fn report(outcome: Outcome, body: &str) -> Report {
         Report {
             v: 1,
@@ -113,11 +114,12 @@ mod tests {
             exit: 0,
             nonce: "n".into(),
             session: "s".into(),
-            usage: Usage::ZERO,
+            usage: Usage { requests: 2, ..Usage::ZERO },
             tool_calls: 1,
             evidence: 1,
             duration_s: 1.0,
             files_changed: vec![],
+            files_left_out: 0,
             citations: vec![],
             error: None,
             limited_until: None,
@@ -143,7 +145,7 @@ mod tests {
         let done = report(Outcome::Done, "found");
         for exit in [Exit::Status(0), Exit::Status(1), Exit::Signal(9), Exit::Unknown] {
             for why in [None, Some(Why::Wall), Some(Why::Asked(By::User)), Some(Why::Lingered)] {
-                assert_eq!(judge(&Case { exit, why, ..case(Some(&done)) }), Verdict::Done(Outcome::Done));
+                assert_eq!(judge(&Case { why, exit, ..case(Some(&done)) }), Verdict::Done(Outcome::Done));
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::model::child::ChildSpec;
 use crate::model::id::ChildId;
 use crate::model::report::Report;
 use crate::model::run::{RunFile, RunState};
-use crate::model::status::Status;
+use crate::model::status::{Status, WindowState};
 use crate::model::time::Timestamp;
 use crate::model::usage::Usage;
 
@@ -135,8 +135,12 @@ fn doing(part: &Part, state: &State) -> String {
         State::Opening => "opens its window".to_owned(),
         State::Running => match &part.status {
             Some(status) if status.question.is_some() => "asks you".to_owned(),
-            Some(status) if status.doing.is_empty() => status.phase.to_string(),
-            Some(status) => status.doing.clone(),
+            Some(status) => {
+                let phase = status.phase.to_string();
+                let doing = if status.doing.is_empty() { &phase } else { &status.doing };
+                let lost = if status.window == WindowState::Gone { " · no window" } else { "" };
+                format!("{doing}{lost}")
+            }
             None => "starts".to_owned(),
         },
         State::Exiting => "has reported".to_owned(),

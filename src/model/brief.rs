@@ -8,7 +8,8 @@ use super::id::{ChildId, RunId};
 use super::time::Timestamp;
 use super::usage::Usage;
 
-/// The header of a brief. The body holds the prompt, then the system prompt, as `prompt_bytes` and `system_bytes` say.
+/// The header of a brief. The body holds the prompt, the system prompt and the undelivered messages, each as
+/// long as the header says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Brief {
     pub(crate) v: u32,
@@ -28,13 +29,15 @@ pub(crate) struct Brief {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) environment: Option<String>,
     /// Messages that an earlier attempt did not read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip)]
     pub(crate) undelivered: Vec<String>,
     pub(crate) spec: ChildSpec,
     #[serde(default)]
     pub(crate) prompt_bytes: usize,
     #[serde(default)]
     pub(crate) system_bytes: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) undelivered_bytes: Vec<usize>,
 }
 
 impl Brief {

@@ -126,22 +126,6 @@ pub(crate) enum FailureKind {
 }
 
 impl FailureKind {
-    pub(crate) const ALL: &'static [Self] = &[
-        Self::Workspace,
-        Self::Crash,
-        Self::Silence,
-        Self::Wall,
-        Self::Budget,
-        Self::Usage,
-        Self::Provider,
-        Self::Missing,
-        Self::Internal,
-        Self::Permission,
-        Self::Empty,
-        Self::NoEvidence,
-        Self::WontDie,
-    ];
-
     /// Whether another attempt may mend it.
     pub(crate) const fn is_retryable(self) -> bool {
         match self {

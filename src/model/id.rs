@@ -136,6 +136,15 @@ pub(crate) enum ChildName {
     Full(ChildId),
 }
 
+impl std::fmt::Display for ChildName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Full(id) => id.fmt(f),
+        }
+    }
+}
+
 impl ChildName {
     pub(crate) fn matches(&self, id: &ChildId) -> bool {
         match self {

@@ -23,6 +23,9 @@ pub(crate) struct Report {
     pub(crate) duration_s: f64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) files_changed: Vec<String>,
+    /// Files that were changed and are not named above, because the header has a bound.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) files_left_out: u64,
     /// `path:line` places named in the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) citations: Vec<String>,
@@ -38,6 +41,7 @@ pub(crate) struct Report {
     pub(crate) body: String,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

@@ -99,8 +99,8 @@ impl Endpoint {
             base_url: None,
             key: None,
             connect_timeout: Duration::from_secs(20),
-            header_timeout: Duration::from_secs(60),
-            read_timeout: Duration::from_secs(120),
+            header_timeout: Duration::from_mins(1),
+            read_timeout: Duration::from_mins(2),
         }
     }
 

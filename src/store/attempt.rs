@@ -59,7 +59,7 @@ impl Claimed {
 
     /// The last file of an attempt; on the disk when this returns.
     pub(crate) fn report(&self, report: &Report) -> Result<(), AttemptError> {
-        let text = front_matter::write(report, &report.body);
+        let text = front_matter::write(&bounded(report), &report.body);
         Ok(files::write(&self.dir.report(), text.as_bytes(), Durability::Synced)?)
     }
 
@@ -70,11 +70,30 @@ impl Claimed {
     }
 }
 
+/// The header as its reader takes it: of thousands of changed files the first are named and the rest counted, because a
+/// report that is refused for its header is a report lost.
+fn bounded(report: &Report) -> Report {
+    let mut header = Report { body: String::new(), ..report.clone() };
+    while matches!(front_matter::split(&front_matter::write(&header, "")), Err(FrontMatterError::TooLarge { .. })) {
+        let kept = header.files_changed.len() / 2;
+        header.files_left_out += (header.files_changed.len() - kept) as u64;
+        header.files_changed.truncate(kept);
+        header.citations.truncate(header.citations.len() / 2);
+        if kept == 0
+            && let Some(error) = &mut header.error
+        {
+            error.detail = crate::text::prefix(&error.detail, error.detail.len() / 2).to_owned();
+        }
+    }
+    header
+}
+
 /// Writes a brief; the prompt and the system prompt travel in the body, byte for byte.
 pub(crate) fn write_brief(dir: &AttemptDir, brief: &Brief) -> Result<(), AttemptError> {
     let (prompt, system) = (&brief.spec.prompt, &brief.spec.system);
-    let header = Brief { prompt_bytes: prompt.len(), system_bytes: system.len(), ..brief.clone() };
-    let text = front_matter::write(&header, &format!("{prompt}{system}"));
+    let undelivered_bytes = brief.undelivered.iter().map(String::len).collect();
+    let header = Brief { prompt_bytes: prompt.len(), system_bytes: system.len(), undelivered_bytes, ..brief.clone() };
+    let text = front_matter::write(&header, &format!("{prompt}{system}{}", brief.undelivered.concat()));
     // A header that its reader would refuse is refused here, where somebody can still do something about it.
     front_matter::split(&text).map_err(|source| AttemptError::Garbled { path: dir.brief(), source })?;
     Ok(files::write(&dir.brief(), text.as_bytes(), Durability::Renamed)?)
@@ -88,14 +107,29 @@ pub(crate) fn read_brief(dir: &AttemptDir) -> Result<Brief, AttemptError> {
     if brief.v > Brief::VERSION {
         return Err(AttemptError::Newer { path, v: brief.v, known: Brief::VERSION });
     }
-    match body.split_at_checked(brief.prompt_bytes) {
-        Some((prompt, system)) if system.len() == brief.system_bytes => {
-            prompt.clone_into(&mut brief.spec.prompt);
-            system.clone_into(&mut brief.spec.system);
+    let sizes: Vec<usize> =
+        [brief.prompt_bytes, brief.system_bytes].into_iter().chain(brief.undelivered_bytes.iter().copied()).collect();
+    match cut(body, &sizes).as_deref() {
+        Some([prompt, system, undelivered @ ..]) => {
+            (*prompt).clone_into(&mut brief.spec.prompt);
+            (*system).clone_into(&mut brief.spec.system);
+            brief.undelivered = undelivered.iter().map(|text| (*text).to_owned()).collect();
             Ok(brief)
         }
         Some(_) | None => Err(AttemptError::Sizes { path }),
     }
+}
+
+/// A body cut into parts of these sizes, if that is all of it.
+fn cut<'a>(body: &'a str, sizes: &[usize]) -> Option<Vec<&'a str>> {
+    let mut rest = body;
+    let mut parts = Vec::new();
+    for size in sizes {
+        let (part, after) = rest.split_at_checked(*size)?;
+        parts.push(part);
+        rest = after;
+    }
+    rest.is_empty().then_some(parts)
 }
 
 /// `log.txt`: what the window showed.
@@ -184,6 +218,7 @@ pub(crate) mod tests {
             },
             prompt_bytes: 0,
             system_bytes: 0,
+            undelivered_bytes: Vec::new(),
         }
     }
 
@@ -211,15 +246,52 @@ pub(crate) mod tests {
         for start in starts {
             let mut brief = a_brief("/w");
             brief.start = start;
-            brief.undelivered = vec!["{a: [b".into()];
+            // Larger than a header may be, and still no reason to lose the attempt.
+            brief.undelivered = vec!["{a: [b".into(), "long ".repeat(40_000)];
             brief.spec.prompt = "---\r\n$HOME `id` $(id) !! ' \" \\\n日本語\0\n---\n".into();
             brief.spec.persona.name = "guide (advisory)".into();
             write_brief(&dir, &brief).unwrap();
             let read = read_brief(&dir).unwrap();
             brief.prompt_bytes = brief.spec.prompt.len();
             brief.system_bytes = brief.spec.system.len();
+            brief.undelivered_bytes = brief.undelivered.iter().map(String::len).collect();
             assert_eq!(read, brief);
         }
+    }
+
+    #[test]
+    fn a_report_that_names_thousands_of_files_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let Claiming::Claimed(claimed) = claim(AttemptDir::at(directory.path()), &a_claim()).unwrap() else { panic!() };
+        let all: Vec<String> =
+            (0..5_000).map(|n| format!("generated/\u{1b}[1m/some/long/directory/{n:05}.txt")).collect();
+        let failure =
+            crate::model::child::Failure::new(crate::model::child::FailureKind::Provider, "x".repeat(200_000));
+        let report = Report {
+            v: Report::VERSION,
+            outcome: crate::model::report::Outcome::Done,
+            exit: 0,
+            nonce: "n0nce".into(),
+            session: "5e55".into(),
+            usage: Usage::ZERO,
+            tool_calls: 1,
+            evidence: 1,
+            duration_s: 1.0,
+            files_changed: all.clone(),
+            files_left_out: 0,
+            citations: Vec::new(),
+            error: Some(failure),
+            limited_until: None,
+            co_driven: 0,
+            body: "---\nthe whole report\n".into(),
+        };
+        claimed.report(&report).unwrap();
+        let read = crate::store::observed::report(claimed.dir(), "n0nce").it().expect("a report that is believed");
+        assert_eq!(read.body, report.body);
+        assert_eq!(read.files_changed.len() as u64 + read.files_left_out, 5_000);
+        let few = Report { files_changed: all[..9].to_vec(), error: None, ..report };
+        claimed.report(&few).unwrap();
+        assert_eq!(crate::store::observed::report(claimed.dir(), "n0nce").it(), Some(few));
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Catalog {
                 let source = Source::User(found.path);
                 catalog.put(Entry { persona: found.persona, prompt: found.prompt, source });
             }
+            catalog.drop_replaced(&directory);
         }
         // Ours is read last, so that it wins over a persona for Claude Code of the same name.
         for (directory, dialect) in
@@ -119,6 +120,20 @@ impl Catalog {
             Some(near) => CatalogError::Misspelt { near: near.to_owned(), name },
             None => CatalogError::Unknown { known: known().collect::<Vec<_>>().join(", "), name },
         })
+    }
+
+    /// A bundled persona that the user meant to replace does not come back because the file has a fault: it may do more
+    /// than the one that was written.
+    fn drop_replaced(&mut self, directory: &Path) {
+        let broken: Vec<&std::ffi::OsStr> = self
+            .diagnostics
+            .iter()
+            .filter(|found| found.severity == Severity::Error && found.path.starts_with(directory))
+            .filter_map(|found| found.path.file_stem())
+            .collect();
+        self.entries.retain(|entry| {
+            entry.source != Source::Bundled || !broken.iter().any(|stem| *stem == entry.persona.name.as_str())
+        });
     }
 
     /// Adds a persona, in the place of one of the same name.
@@ -301,6 +316,22 @@ mod tests {
         assert_eq!(catalog.get("build").unwrap().persona.tools.len(), 15);
         assert!(catalog.get("plan").unwrap().persona.only_reads());
         assert_eq!(catalog.get("code-reviewer").unwrap().persona.allow, ["bash(git *)".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_bundled_agent_does_not_come_back_for_a_broken_one_of_the_user() {
+        let fixture = Fixture::new();
+        let narrow = agent("build", "tools: [Read");
+        fixture.file("project/.decode/agents/build.md", &narrow);
+        assert_eq!(
+            fixture.load(Trust::NotYet).get("build").unwrap().source,
+            Source::Bundled,
+            "a project takes nothing"
+        );
+        fixture.file("user/agents/build.md", &narrow);
+        let catalog = fixture.load(Trust::NotYet);
+        assert!(matches!(catalog.get("build"), Err(CatalogError::Broken { .. })));
+        assert!(catalog.get("explore").is_ok());
     }
 
     #[test]

@@ -95,6 +95,11 @@ impl RunDir {
         self.0.join("seen")
     }
 
+    /// Where the inbox itself goes when the run is over.
+    pub(crate) fn closed(&self) -> PathBuf {
+        self.0.join("seen").join("closed")
+    }
+
     /// Held by the one supervisor that drives the run.
     pub(crate) fn lock(&self) -> PathBuf {
         self.0.join("lock")

@@ -147,7 +147,10 @@ fn write_spec(path: &Path, spec: &ChildSpec) -> Result<(), RunError> {
     let header =
         SpecFile { v: 1, spec: spec.clone(), prompt_bytes: spec.prompt.len(), system_bytes: spec.system.len() };
     let body = format!("{}\n\n{}", spec.prompt, spec.system);
-    Ok(files::write(path, front_matter::write(&header, &body).as_bytes(), Durability::Renamed)?)
+    let text = front_matter::write(&header, &body);
+    // A header that its reader would refuse is refused before anything is started.
+    front_matter::split(&text).map_err(|source| RunError::Header { path: path.to_owned(), source })?;
+    Ok(files::write(path, text.as_bytes(), Durability::Renamed)?)
 }
 
 fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
@@ -167,8 +170,8 @@ fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
     let system = body
         .get(start..start.saturating_add(file.system_bytes))
         .ok_or_else(|| damaged("`system_bytes` does not fit the body"))?;
-    spec.prompt = prompt.to_owned();
-    spec.system = system.to_owned();
+    prompt.clone_into(&mut spec.prompt);
+    system.clone_into(&mut spec.system);
     Ok(spec)
 }
 

@@ -223,20 +223,6 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The model behind a tier's name, or the name itself; `None` for a tier that the settings do not map.
-    pub(crate) fn resolve<'a>(&'a self, model: &'a str) -> Option<&'a str> {
-        let default = || {
-            let model = self.model.as_deref();
-            self.models.default.as_deref().or(model.filter(|model| !is_tier(model)))
-        };
-        match model {
-            "cheap" => self.models.cheap.as_deref().or_else(default),
-            "strong" => self.models.strong.as_deref().or_else(default),
-            "default" => default(),
-            model => Some(model),
-        }
-    }
-
     /// Puts a file on top: single values replace, lists grow.
     fn add(&mut self, file: File) {
         let Tiers { cheap, default, strong } = file.models;
@@ -253,10 +239,6 @@ impl Settings {
         self.deny.extend(file.permissions.deny);
         self.offline_pace_ms = file.offline.pace_ms.or(self.offline_pace_ms);
     }
-}
-
-fn is_tier(model: &str) -> bool {
-    matches!(model, "cheap" | "default" | "strong")
 }
 
 fn read(path: &Path) -> Result<Option<String>, SettingsError> {
@@ -369,17 +351,6 @@ offline: {pace_ms: 0}
         let nowhere = Places { user: Some("/nonexistent".into()), ..Places::default() };
         assert_eq!(Settings::load(&nowhere).unwrap(), Settings::default());
         assert_eq!(Fixture::new("# nothing\n\n", "").load(Trust::Given).unwrap(), Settings::default());
-    }
-
-    #[test]
-    fn a_tier_leads_to_a_model() {
-        let settings = Fixture::new(ALL, "").load(Trust::NotYet).unwrap();
-        assert_eq!(settings.resolve("cheap"), Some("anthropic/small"));
-        assert_eq!(settings.resolve("default"), Some("anthropic/large"));
-        assert_eq!(settings.resolve("ollama/x"), Some("ollama/x"));
-        assert_eq!(Settings::default().resolve("cheap"), None);
-        let circle = Settings { model: Some("cheap".into()), ..Settings::default() };
-        assert_eq!(circle.resolve("cheap"), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The one loop: sources are selected into messages, the machine decides, `perform` does.
 
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -19,6 +20,7 @@ use crate::machine::{By, ChildEvent, Effect, Event, Exit, Timer, numbers};
 use crate::model::id::ChildId;
 use crate::model::run::Supervisor;
 use crate::model::time::Now;
+use crate::store::RunDir;
 use crate::store::journal::{self, Journal};
 use crate::store::observed;
 use crate::store::{attempt, run};
@@ -29,6 +31,9 @@ use crate::watch::{Heard, Watch};
 const PUBLISH_MS: u64 = 1_000;
 /// Effects that clean up are waited for this long after the end.
 const CLEAN_UP: Duration = Duration::from_secs(30);
+
+/// A lock that is held for longer than this is held by another supervisor.
+const LOCK_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How a run ended.
 #[derive(Debug)]
@@ -49,7 +54,6 @@ pub(super) struct Loop {
     pub(super) sender: Sender,
     /// Something that `run.md` shows has changed.
     pub(super) dirty: bool,
-    pub(super) finishing: bool,
     pub(super) notes: Vec<String>,
     me: Supervisor,
     published_ms: u64,
@@ -57,10 +61,11 @@ pub(super) struct Loop {
 
 /// Drives a run to its end. Holds the run's lock, so that nobody else does.
 pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>) -> Result<Ended, SupervisorError> {
-    let _lock = run::lock(&world.run)?;
+    let _lock = hold(&world.run).await?;
     let (sender, mut messages) = mpsc::unbounded_channel();
     let (hears, mut heard) = mpsc::unbounded_channel();
     let mut state = Loop::new(world, sender, hears)?;
+    state.open_inbox()?;
     let now = state.now();
     state.adopt();
     let effects = state.machine.start(now);
@@ -73,18 +78,38 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
     }
     let mut rescan = tokio::time::interval(Duration::from_millis(numbers::RESCAN));
     rescan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    while !state.finishing {
-        let due = state.next_due();
-        tokio::select! {
-            Some(message) = messages.recv() => state.take(message, &mut messages)?,
-            Some(heard) = heard.recv() => state.hear(heard)?,
-            Some(call) = calls.recv() => state.called(call)?,
-            _ = rescan.tick() => state.rescan()?,
-            () = tokio::time::sleep_until(due) => state.tick()?,
-            Some(_) = state.tasks.join_next(), if !state.tasks.is_empty() => {}
+    loop {
+        // Asked of the machine: a retry that lay in the inbox takes back what `start` said.
+        while !state.machine.is_finished() {
+            let due = state.next_due();
+            tokio::select! {
+                Some(message) = messages.recv() => state.take(message, &mut messages)?,
+                Some(heard) = heard.recv() => state.hear(heard)?,
+                Some(call) = calls.recv() => state.called(call)?,
+                _ = rescan.tick() => state.rescan()?,
+                () = tokio::time::sleep_until(due) => state.tick()?,
+                Some(_) = state.tasks.join_next(), if !state.tasks.is_empty() => {}
+            }
+        }
+        state.clean_up(&mut messages).await?;
+        // What was asked until now is obeyed first; whoever comes later is told that it is over.
+        if state.take_no_more()? {
+            return state.end();
         }
     }
-    state.end(messages).await
+}
+
+/// The run's lock. Viewers try it for an instant to see whether somebody drives, and must not keep a supervisor out.
+async fn hold(directory: &RunDir) -> Result<std::fs::File, run::RunError> {
+    let tried_by_viewers = async {
+        loop {
+            match run::lock(directory) {
+                Err(run::RunError::Locked) => tokio::time::sleep(Duration::from_millis(10)).await,
+                other => return other,
+            }
+        }
+    };
+    tokio::time::timeout(LOCK_PATIENCE, tried_by_viewers).await.unwrap_or(Err(run::RunError::Locked))
 }
 
 impl Loop {
@@ -109,9 +134,6 @@ impl Loop {
         let machine = Machine::new(file.spec, children, now);
         // Without a watch everything is heard at the re-scan.
         let watch = Watch::start(hears).ok();
-        if let Some(watch) = &watch {
-            let _ = watch.add(&world.run.inbox());
-        }
         let identity = Identity::of_self();
         let me = Supervisor {
             pid: identity.pid,
@@ -134,7 +156,6 @@ impl Loop {
             tasks: Tasks::new(),
             sender,
             dirty: true,
-            finishing: false,
             notes: Vec::new(),
             me,
             published_ms: 0,
@@ -219,16 +240,15 @@ impl Loop {
                 }
                 vec![]
             }
-            Message::Opened { child, attempt, opened, .. } => {
-                match Identity::of(opened.pid) {
-                    Some(identity) => self.track(child, attempt, identity, Some(opened.handle)),
-                    None => {
-                        // It ended before we looked; its window is still worth closing.
-                        let identity = Identity { pid: opened.pid, ..Identity::of_self() };
-                        let process = Process::Other(Identity { start_time: 0, ..identity });
-                        self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
-                        let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
-                    }
+            Message::Opened { child, attempt, opened } => {
+                if let Some(identity) = Identity::of(opened.pid) {
+                    self.track(child, attempt, identity, Some(opened.handle));
+                } else {
+                    // It ended before we looked; its window is still worth closing.
+                    let identity = Identity { pid: opened.pid, ..Identity::of_self() };
+                    let process = Process::Other(Identity { start_time: 0, ..identity });
+                    self.living.insert(child.clone(), Live { attempt, process, handle: Some(opened.handle) });
+                    let _ = self.sender.send(Message::ProcessGone { child, attempt, exit: None });
                 }
                 vec![]
             }
@@ -328,9 +348,14 @@ impl Loop {
     }
 
     fn take_requests(&mut self, now: Now) -> Result<(), SupervisorError> {
+        let inbox = self.world.run.inbox();
+        self.take_requests_of(&inbox, now)
+    }
+
+    fn take_requests_of(&mut self, inbox: &Path, now: Now) -> Result<(), SupervisorError> {
         let children: Vec<ChildId> = self.machine.children().iter().map(|child| child.id.clone()).collect();
         let name = self.machine.spec.run.to_string();
-        let (events, notes) = hear::requests(&self.world.run, &name, &children, &self.world.key);
+        let (events, notes) = hear::requests(&self.world.run, inbox, &name, &children, &self.world.key);
         self.dirty |= !notes.is_empty();
         self.notes.extend(notes);
         let effects: Vec<Effect> = events.into_iter().flat_map(|event| self.machine.handle(event, now)).collect();
@@ -372,20 +397,6 @@ impl Loop {
         Ok(())
     }
 
-    /// A quarter of a cooling at most, so that children which failed together do not come back together.
-    pub(super) fn jitter(&self, timer: Timer, after_ms: u64) -> u64 {
-        match timer {
-            Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
-            Timer::Prepare
-            | Timer::Open
-            | Timer::Silence
-            | Timer::Stall
-            | Timer::Grace
-            | Timer::Linger
-            | Timer::Park => 0,
-        }
-    }
-
     fn publish(&mut self, now: Now) {
         self.dirty = false;
         self.published_ms = now.mono_ms;
@@ -393,8 +404,8 @@ impl Loop {
         let _ = publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now);
     }
 
-    /// Cleans up, writes the fold, and says that the run is over; in this order, so that who reads the end finds all.
-    async fn end(mut self, mut messages: mpsc::UnboundedReceiver<Message>) -> Result<Ended, SupervisorError> {
+    /// Waits for the effects that are under way.
+    async fn clean_up(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) -> Result<(), SupervisorError> {
         let clean_up = async { while self.tasks.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(CLEAN_UP, clean_up).await;
         while let Ok(message) = messages.try_recv() {
@@ -402,6 +413,36 @@ impl Loop {
             let effects = self.digest(message, now);
             self.perform(effects, now)?;
         }
+        Ok(())
+    }
+
+    /// Takes no more requests, and says whether the run is over: a retry that had come by then opens it again.
+    fn take_no_more(&mut self) -> Result<bool, SupervisorError> {
+        let (inbox, closed) = (self.world.run.inbox(), self.world.run.closed());
+        // An earlier end may have left it, empty.
+        let _ = std::fs::remove_dir(&closed);
+        let _ = std::fs::rename(&inbox, &closed);
+        let now = self.now();
+        self.take_requests_of(&closed, now)?;
+        if self.machine.is_finished() {
+            return Ok(true);
+        }
+        self.open_inbox()?;
+        Ok(false)
+    }
+
+    /// Requests can come: from the start, and again when an end was taken back.
+    fn open_inbox(&self) -> Result<(), run::RunError> {
+        run::make_directory(&self.world.run.inbox())?;
+        if let Some(watch) = &self.watch {
+            // Not watched means heard at the next re-scan.
+            let _ = watch.add(&self.world.run.inbox());
+        }
+        Ok(())
+    }
+
+    /// Writes the fold and says that the run is over; in this order, so that who reads the end finds all.
+    fn end(mut self) -> Result<Ended, SupervisorError> {
         self.journal.sync()?;
         let now = self.now();
         publish::fold(&self.world, &self.machine, &self.notes)?;
@@ -417,4 +458,12 @@ fn watch_caller(caller: i32, to: Sender) {
         }
         let _ = to.send(Message::CallerGone);
     });
+}
+
+/// A quarter of a cooling at most, so that children which failed together do not come back together.
+pub(super) fn jitter(timer: Timer, after_ms: u64) -> u64 {
+    match timer {
+        Timer::Cool => u64::from(uuid::Uuid::new_v4().as_bytes()[0]) * after_ms / 1024,
+        Timer::Prepare | Timer::Open | Timer::Silence | Timer::Stall | Timer::Grace | Timer::Linger | Timer::Park => 0,
+    }
 }

@@ -68,12 +68,18 @@ pub(super) fn attempt_of(run: &RunDir, path: &Path) -> Option<(ChildId, u32)> {
     Some((child, attempt))
 }
 
-/// Takes the requests that lie in the run's inbox. Unsigned ones are put aside and told, never obeyed.
-pub(super) fn requests(run: &RunDir, name: &str, children: &[ChildId], key: &Key) -> (Vec<Event>, Vec<String>) {
+/// Takes the requests that lie in the run's inbox, open or closed. Unsigned ones are put aside and told, never obeyed.
+pub(super) fn requests(
+    run: &RunDir,
+    inbox: &Path,
+    name: &str,
+    children: &[ChildId],
+    key: &Key,
+) -> (Vec<Event>, Vec<String>) {
     let mut names: Vec<String> = vec![name.to_owned()];
     names.extend(children.iter().map(|child| format!("{name}/{}", child.number())));
     let (mut events, mut notes) = (Vec::new(), Vec::new());
-    let Ok(entries) = std::fs::read_dir(run.inbox()) else { return (events, notes) };
+    let Ok(entries) = std::fs::read_dir(inbox) else { return (events, notes) };
     let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     for path in paths {

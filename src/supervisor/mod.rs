@@ -84,7 +84,6 @@ enum Message {
     Event(Event),
     Opened {
         child: ChildId,
-        epoch: u64,
         attempt: u32,
         opened: Opened,
     },
@@ -110,6 +109,4 @@ pub(crate) enum SupervisorError {
     Run(#[from] RunError),
     #[error(transparent)]
     Journal(#[from] JournalError),
-    #[error("the runtime has no signals or timers")]
-    Runtime { source: std::io::Error },
 }

@@ -55,12 +55,14 @@ enum OpenError {
 
 /// Writes, watches, opens. What went wrong comes back as an event.
 pub(super) async fn open(world: World, opening: Opening, watch: Option<Watch>, to: Sender) {
-    let (child, epoch, attempt) = (opening.child.clone(), opening.epoch, opening.attempt);
+    let (child, epoch, number) = (opening.child.clone(), opening.epoch, opening.attempt);
     let event = match try_open(&world, opening, watch, &to).await {
         Ok(()) => ChildEvent::Opened { epoch },
         Err(error) => ChildEvent::OpenFailed { epoch, detail: chain(&error) },
     };
-    let _ = attempt;
+    if matches!(event, ChildEvent::OpenFailed { .. }) {
+        take_back(&world, &child, number);
+    }
     let _ = to.send(Message::Event(Event::Child { child, event }));
 }
 
@@ -70,7 +72,7 @@ async fn try_open(world: &World, opening: Opening, watch: Option<Watch>, to: &Se
         make_directory(&path)?;
     }
     let handover = match &world.places {
-        Places::Terminal(_) => Some(hand_over(world, &opening, &dir)?),
+        Places::Terminal(_) => Some(hand_over(world, &opening)?),
         Places::Here(_) => None,
     };
     let brief = match attempt::read_brief(&dir) {
@@ -87,7 +89,7 @@ async fn try_open(world: &World, opening: Opening, watch: Option<Watch>, to: &Se
         let window =
             NewWindow { name: child.to_string(), argv: argv(world, &dir), output: dir.path().join("printed.txt") };
         let opened = terminal.open(window).await?;
-        let _ = to.send(Message::Opened { child, epoch: opening.epoch, attempt, opened });
+        let _ = to.send(Message::Opened { child, attempt, opened });
     }
     Ok(())
 }
@@ -118,12 +120,23 @@ fn argv(world: &World, dir: &AttemptDir) -> Vec<OsString> {
     words.into()
 }
 
+/// Where the one-time file of an attempt lies.
+fn handover_path(world: &World, child: &ChildId, attempt: u32) -> PathBuf {
+    let run = world.run.path().file_name().unwrap_or_default().to_string_lossy();
+    match &world.private {
+        Some(private) => private.join(format!("decode-{run}-{child}-{attempt}")),
+        None => world.run.child(child).attempt(attempt).environment(),
+    }
+}
+
+/// Removes what a child did not take: one that died first, or was never started, must not leave a key behind.
+pub(super) fn take_back(world: &World, child: &ChildId, attempt: u32) {
+    let _ = std::fs::remove_file(handover_path(world, child, attempt));
+}
+
 /// The one-time file with the environment and the one key the child needs.
-fn hand_over(world: &World, opening: &Opening, dir: &AttemptDir) -> Result<PathBuf, OpenError> {
-    let path = match &world.private {
-        Some(private) => private.join(format!("decode-{}-{}-{}", opening.run, opening.child, opening.attempt)),
-        None => dir.environment(),
-    };
+fn hand_over(world: &World, opening: &Opening) -> Result<PathBuf, OpenError> {
+    let path = handover_path(world, &opening.child, opening.attempt);
     let provider = opening.spec.model.split('/').next().unwrap_or_default();
     world.handover.only(provider).write(&path)?;
     Ok(path)
@@ -166,6 +179,7 @@ fn write_brief(
         spec: opening.spec.clone(),
         prompt_bytes: 0,
         system_bytes: 0,
+        undelivered_bytes: Vec::new(),
     };
     attempt::write_brief(dir, &brief)?;
     Ok(brief)

@@ -2,17 +2,19 @@
 
 use tokio::task::JoinSet;
 
-use super::drive::Loop;
+use super::drive::{Loop, jitter};
 use super::open::{self, Opening};
 use super::{Places, SupervisorError, workplace};
 use crate::files;
 use crate::front_matter;
+use crate::machine::environment;
 use crate::machine::timers::Key;
 use crate::machine::{Effect, Record, Why};
 use crate::model::brief::Claim;
 use crate::model::id::ChildId;
 use crate::model::request::{Asked, Request};
 use crate::model::time::Now;
+use crate::model::tool_name::ToolName;
 use crate::store::request;
 
 /// Tasks of effects that must end before the supervisor does.
@@ -58,7 +60,7 @@ impl Loop {
             }
             effect @ Effect::Open { .. } => self.open(effect),
             Effect::Arm { child, epoch, timer, after_ms } => {
-                let after_ms = after_ms + self.jitter(timer, after_ms);
+                let after_ms = after_ms + jitter(timer, after_ms);
                 self.timers.arm(Key::Child(child, timer.into()), now.mono_ms + after_ms, epoch);
             }
             Effect::ArmWall { child, attempt, after_ms } => {
@@ -74,7 +76,8 @@ impl Loop {
                 let report = self.machine.child(&child).and_then(|child| child.report()).map(|r| r.body.clone());
                 self.retire(&child, attempt);
                 if let Some(request) = self.workplace(&child) {
-                    self.tasks.spawn(workplace::collect(request, epoch, lease, report, self.sender.clone()));
+                    let leftovers = self.mark_of_commands(&child);
+                    self.tasks.spawn(workplace::collect(request, epoch, lease, report, leftovers, self.sender.clone()));
                 }
             }
             Effect::Dispose { child, lease } => {
@@ -83,7 +86,8 @@ impl Loop {
                 }
             }
             Effect::CloseWindow { child, attempt } => self.close_window(&child, attempt),
-            Effect::Finish => self.finishing = true,
+            // The loop looks whether the machine is finished; a request may have come since.
+            Effect::Finish => {}
         }
     }
 
@@ -91,6 +95,13 @@ impl Loop {
         let found = self.machine.child(child)?;
         let run = &self.machine.spec.run;
         Some(workplace::request(&self.world, run, child, &found.spec.workspace, &found.spec.cwd))
+    }
+
+    /// What the environment of all that the child's commands started holds; `None` if it has no commands.
+    fn mark_of_commands(&self, child: &ChildId) -> Option<String> {
+        let found = self.machine.child(child)?;
+        let runs = found.spec.persona.tools.contains(&ToolName::Bash);
+        runs.then(|| format!("{}={}/{}", environment::PARENT, self.machine.spec.run, child.number()))
     }
 
     fn open(&mut self, effect: Effect) {
@@ -156,6 +167,7 @@ impl Loop {
     /// The attempt is over: nothing of it is listened to any more.
     fn retire(&mut self, child: &ChildId, attempt: u32) {
         self.timers.forget(child);
+        open::take_back(&self.world, child, attempt);
         let dir = self.world.run.child(child).attempt(attempt);
         if let Some(watch) = &self.watch {
             watch.remove(dir.path());

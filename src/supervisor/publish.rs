@@ -8,6 +8,7 @@ use crate::machine::view::{self, Part};
 use crate::machine::{fold, snapshot};
 use crate::model::run::{RunFile, RunState, Supervisor};
 use crate::model::time::Now;
+use crate::sandbox;
 use crate::store::observed;
 use crate::store::run;
 
@@ -45,11 +46,21 @@ pub(super) fn run_file(
 /// Writes `fold.md`: the one answer to whoever asked.
 pub(super) fn fold(world: &World, machine: &Machine, notes: &[String]) -> Result<(), SupervisorError> {
     let parts: Vec<Part> = machine.children().iter().map(|child| part(world, child, Tail::With)).collect();
-    let text = fold::fold(&machine.spec.goal, &view::sections(&parts), machine.spec.fold_bytes, notes);
+    let mut notes = notes.to_vec();
+    notes.extend(unconfined(machine));
+    let text = fold::fold(&machine.spec.goal, &view::sections(&parts), machine.spec.fold_bytes, &notes);
     files::write(&world.run.fold(), text.as_bytes(), Durability::Renamed).map_err(run::RunError::from)?;
     Ok(())
 }
 
+/// Where the kernel held nothing, what children wrote and ran is to be read with that in mind.
+fn unconfined(machine: &Machine) -> Option<String> {
+    let writes = machine.children().iter().any(|child| !child.spec.persona.only_reads());
+    (writes && !sandbox::support().is_there())
+        .then(|| "the sandbox was not in force: files of the run could be written by a child's commands".to_owned())
+}
+
+#[derive(Clone, Copy)]
 enum Tail {
     With,
     Without,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{Message, Sender, World};
+use crate::command::tree::kill_marked;
 use crate::machine::{ChildEvent, Event, citation};
 use crate::model::child::{Collected, Failure, FailureKind, Lease};
 use crate::model::id::{ChildId, RunId};
@@ -50,9 +51,15 @@ pub(super) async fn collect(
     epoch: u64,
     lease: Option<Lease>,
     report: Option<String>,
+    leftovers: Option<String>,
     to: Sender,
 ) {
     let child = request.child.clone();
+    if let Some(mark) = leftovers {
+        // A child that was killed leaves its commands behind; they must not write into what is secured now, nor
+        // beside the next attempt.
+        let _ = tokio::task::spawn_blocking(move || kill_marked(&mark)).await;
+    }
     let event = match &lease {
         None => ChildEvent::Collected { epoch, collected: Collected { clean: true, ..Collected::default() } },
         Some(lease) => match workspace::collect(&request, lease).await {

@@ -3,22 +3,17 @@
 //! Windows and panes are known by the ids tmux gave them, never by a name. Deliberately absent: text that a person or
 //! a model wrote, which no command here carries, and the screen, which is never read.
 
-use std::ffi::OsString;
-use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tmux_interface::{
-    DisplayMessage, KillWindow, ListPanes, NewWindow as NewWindowCommand, SetOption as SetOptionCommand,
-};
+use tmux_interface::{DisplayMessage, KillWindow, ListPanes, NewWindow as NewWindowCommand};
 use tokio::time::Instant;
 
 use super::control::{Control, with_argv};
 use super::server::{
-    OPENED, Server, SocketName, Started, checked_argv, checked_id, checked_name, exact, is_missing, parse_opened,
-    refused, words,
+    OPENED, Server, checked_argv, checked_id, checked_name, exact, is_missing, parse_opened, refused, words,
 };
 use super::{Exit, Handle, NewWindow, Opened, Pending, Terminal, TerminalError};
 use crate::command::identity::{Identity, Liveness, liveness};
@@ -34,7 +29,6 @@ const SPARE: u64 = 64;
 /// The windows of one run.
 #[derive(Debug)]
 pub(crate) struct Tmux {
-    server: Server,
     session: String,
     control: Control,
     /// The process of the server, for its descriptors.
@@ -45,47 +39,8 @@ impl Tmux {
     /// The windows of the session `run`, which exists or will by the time it is used.
     pub(crate) fn new(server: Server, run: &str) -> Result<Self, TerminalError> {
         checked_name(run)?;
-        let control = Control::new(server.clone(), run.to_owned());
-        Ok(Self { server, session: run.to_owned(), control, process: Mutex::default() })
-    }
-
-    /// Starts the server if there is none, and in it a session whose first window runs `argv`. Of `environment` only
-    /// what tmux needs is passed on; `configuration` is the user's own file and need not exist.
-    pub(crate) async fn start_server(
-        socket: SocketName,
-        environment: impl IntoIterator<Item = (OsString, OsString)>,
-        session: &str,
-        argv: &[OsString],
-        configuration: &Path,
-    ) -> Result<Started, TerminalError> {
-        Server::new(socket, environment).start_session(session, argv, configuration).await
-    }
-
-    pub(crate) fn server(&self) -> &Server {
-        &self.server
-    }
-
-    /// Sets an option of one window; `remain-on-exit` of the supervisor's own is off.
-    pub(crate) async fn set_window_option(
-        &self,
-        handle: &Handle,
-        option: &str,
-        value: &str,
-    ) -> Result<(), TerminalError> {
-        let (window, _) = ids(handle)?;
-        let command = SetOptionCommand::new().window().target_pane(window).option(option).value(value);
-        self.control.send(&words(&command.build())).await.map(drop)
-    }
-
-    /// The window that this process runs in, from the value of `TMUX_PANE`.
-    pub(crate) async fn pane_of_self(&self, tmux_pane: &str) -> Result<Handle, TerminalError> {
-        checked_id(tmux_pane, '%')?;
-        let format = "#{pane_id} #{window_id}";
-        let command = ListPanes::new().session().target(exact(&self.session)).format(format).build();
-        let panes = self.control.send(&words(&command)).await?;
-        let window = panes.lines().filter_map(|line| line.split_once(' ')).find(|(pane, _)| *pane == tmux_pane);
-        let (pane, window) = window.ok_or_else(|| refused(format!("pane {tmux_pane} is not in this session")))?;
-        Ok(Handle::Window { window: window.to_owned(), pane: pane.to_owned() })
+        let control = Control::new(server, run.to_owned());
+        Ok(Self { session: run.to_owned(), control, process: Mutex::default() })
     }
 
     async fn open_window(&self, window: NewWindow) -> Result<Opened, TerminalError> {
@@ -243,6 +198,10 @@ mod tests {
     use std::process::Command;
 
     use super::super::server::Server;
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use super::super::server::{SocketName, Started};
     use super::*;
     use crate::command::PidFd;
     use crate::command::tree::kill_tree;
@@ -278,8 +237,7 @@ mod tests {
         }
 
         async fn start(&self, run: &str, argv: &[OsString]) -> Result<Started, TerminalError> {
-            let socket = SocketName::new("test").unwrap();
-            Tmux::start_server(socket, self.environment(), run, argv, &self.path("tmux.conf")).await
+            self.server().start_session(run, argv, &self.path("tmux.conf")).await
         }
 
         /// A run whose first window does nothing.
@@ -692,10 +650,8 @@ mod tests {
         let started = private.start(RUN, &words(&["sh", "-c", "read line"])).await.unwrap();
         let Handle::Window { window: id, pane } = &started.opened.handle else { panic!("a window has a pane") };
         let tmux = Tmux::new(private.server(), RUN).unwrap();
-        let own = tmux.pane_of_self(pane).await.unwrap();
-        assert_eq!(own, started.opened.handle);
-        assert!(tmux.pane_of_self("%999").await.is_err());
-        tmux.set_window_option(&own, "remain-on-exit", "off").await.unwrap();
+        assert!(private.server().let_window_close("%999").await.is_err());
+        private.server().let_window_close(pane).await.unwrap();
         let keep = tmux.open(window("01-a", &["sleep", "600"])).await.unwrap();
         private.ask(&["send-keys", "-t", pane, "Enter"]);
         gone(started.opened.pid).await;
@@ -723,7 +679,7 @@ mod tests {
         let tmux = private.run().await;
         let opened = tmux.open(window("01-a", &["sleep", "600"])).await.unwrap();
         let Handle::Window { window: id, .. } = &opened.handle else { panic!("a window has a pane") };
-        let argv = tmux.server().attach_argv(RUN, id, "v1").unwrap();
+        let argv = private.server().attach_argv(RUN, id, "v1").unwrap();
         let mut child = viewer(&private, &argv);
         let shown = async {
             while private.ask(&["display-message", "-p", "-t", "=k3x9ab-v1:", "#{session_name} #{window_id}"])
@@ -738,9 +694,9 @@ mod tests {
             "@0",
             "nobody else moves"
         );
-        assert_eq!(tmux.server().attached_clients(RUN).await.unwrap(), 1, "our control client does not count");
-        assert_eq!(tmux.server().attached_clients("k3x9").await.unwrap(), 0);
-        assert_eq!(tmux.server().sessions().await.unwrap(), [RUN], "a viewer is no run");
+        assert_eq!(private.server().attached_clients(RUN).await.unwrap(), 1, "our control client does not count");
+        assert_eq!(private.server().attached_clients("k3x9").await.unwrap(), 0);
+        assert_eq!(private.server().sessions().await.unwrap(), [RUN], "a viewer is no run");
         // Alt-q.
         let mut keys = child.stdin.take().unwrap();
         std::io::Write::write_all(&mut keys, b"\x1bq").unwrap();
@@ -773,10 +729,10 @@ mod tests {
         let other = private.start("k3x9abc", &words(&["sleep", "600"])).await.unwrap();
         let opened = tmux.open(window("01-a", &["sleep", "600"])).await.unwrap();
         private.ask(&["new-session", "-d", "-t", "=k3x9ab", "-s", "k3x9ab-v1"]);
-        tmux.server().kill_session(RUN).await.unwrap();
+        private.server().kill_session(RUN).await.unwrap();
         gone(opened.pid).await;
-        tmux.server().kill_session(RUN).await.expect("killing what is gone is no error");
-        assert_eq!(tmux.server().sessions().await.unwrap(), ["k3x9abc"]);
+        private.server().kill_session(RUN).await.expect("killing what is gone is no error");
+        assert_eq!(private.server().sessions().await.unwrap(), ["k3x9abc"]);
         assert_eq!(liveness(&Identity::of(other.opened.pid).unwrap()), Liveness::Alive);
     }
 

@@ -20,7 +20,6 @@ use crate::model::id::{ChildId, RunId};
 
 pub(crate) use choose::{Choice, choose};
 pub(crate) use citation::unsound;
-pub(crate) use git::dirty_paths;
 
 /// What a workspace is made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +57,7 @@ impl Recipe {
     }
 
     /// The recipe as bundled with the program: front matter and a text for people.
+    #[cfg(test)]
     pub(crate) const fn document(self) -> &'static str {
         match self {
             Self::Shared => include_str!("../../workspaces/shared.md"),
@@ -180,11 +180,11 @@ pub(crate) async fn dispose(request: &Request, lease: &Lease) -> Result<Disposed
     }
 }
 
-/// What a person should know about a workspace before the child starts: changes and submodules it does not have.
-pub(crate) async fn remarks(request: &Request, lease: &Lease) -> Result<Vec<String>, WorkspaceError> {
-    match lease.recipe.parse()? {
-        Recipe::Shared => Ok(Vec::new()),
-        Recipe::Worktree => worktree::remarks(request).await,
+/// What a person should know about a recipe before a child starts: work that the child does not see.
+pub(crate) async fn remarks(recipe: &str, project: &Path) -> Vec<String> {
+    match recipe.parse() {
+        Ok(Recipe::Worktree) => worktree::remarks(project).await,
+        Ok(Recipe::Shared) | Err(_) => Vec::new(),
     }
 }
 

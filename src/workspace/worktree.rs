@@ -148,22 +148,20 @@ fn carry(from: &Path, to: &Path) -> Result<Vec<String>, WorkspaceError> {
     Ok(carried)
 }
 
-pub(super) async fn remarks(request: &Request) -> Result<Vec<String>, WorkspaceError> {
+pub(super) async fn remarks(project: &Path) -> Vec<String> {
     let mut remarks = Vec::new();
-    let dirty = dirty_paths(&request.project).await;
+    let dirty = dirty_paths(project).await;
     if dirty > 0 {
         let paths = count(dirty, "changed path of yours is", "changed paths of yours are");
-        remarks.push(format!("{paths} not included: the child starts from your last commit"));
+        remarks.push(format!("{paths} not included: a child in a worktree starts from your last commit"));
     }
-    let Some(pin) = Pin::read(request)? else { return Ok(remarks) };
-    let listed = pin.references().run("list submodules", &pin::list_gitlinks(&pin.base)).await?;
-    for path in pin::gitlinks(&listed.records()) {
-        if !pin::has_files(&pin::tree(&request.directory).join(&path)) {
-            remarks
-                .push(format!("submodule `{path}` is not filled; `git submodule update --init` in the workspace does"));
-        }
+    let listed = Git::at(project, Stage::BeforeAChild).run("list submodules", &pin::list_gitlinks("HEAD")).await;
+    // Whether the repository can be worked in at all is found out, and told, when the workspace is made.
+    for path in listed.map(|listed| pin::gitlinks(&listed.records())).unwrap_or_default() {
+        remarks
+            .push(format!("submodule `{path}` is not filled in a worktree; `git submodule update --init` there does"));
     }
-    Ok(remarks)
+    remarks
 }
 
 pub(super) fn reach(request: &Request) -> Result<Reach, WorkspaceError> {
@@ -767,8 +765,11 @@ mod tests {
         let request = request(scratch.path(), "worktree", &project);
         let lease = prepare(&request).await.unwrap();
         assert_eq!(std::fs::read_to_string(Path::new(&lease.path).join("a.txt")).unwrap(), "committed\n");
-        let remarks = remarks(&request, &lease).await.unwrap();
-        assert_eq!(remarks, ["2 changed paths of yours are not included: the child starts from your last commit"]);
+        let remarks = remarks("worktree", &project).await;
+        assert_eq!(
+            remarks,
+            ["2 changed paths of yours are not included: a child in a worktree starts from your last commit"]
+        );
     }
 
     #[tokio::test]
@@ -1055,7 +1056,7 @@ mod tests {
         git(&project, &["commit", "-q", "-m", "a submodule"]);
         let request = request(scratch.path(), "worktree", &project);
         let lease = prepare(&request).await.unwrap();
-        let told = remarks(&request, &lease).await.unwrap();
+        let told = remarks("worktree", &project).await;
         assert!(told.iter().any(|remark| remark.contains("submodule `deps/library` is not filled")), "{told:?}");
         assert!(collect(&request, &lease).await.unwrap().clean);
         git(Path::new(&lease.path), &["submodule", "--quiet", "update", "--init"]);

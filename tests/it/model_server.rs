@@ -35,11 +35,12 @@ impl Recorded {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The text of the first user message, by which rules are chosen.
+    /// What the user says before the first answer, by which rules are chosen.
     pub(crate) fn first_user_text(&self) -> String {
-        let messages = self.body["messages"].as_array();
-        let first = messages.into_iter().flatten().find(|message| message["role"] == "user");
-        first.map(|message| text_of(&message["content"])).unwrap_or_default()
+        let messages = self.body["messages"].as_array().into_iter().flatten();
+        let told = messages.skip_while(|message| message["role"] != "user");
+        let told = told.take_while(|message| message["role"] == "user");
+        told.map(|message| text_of(&message["content"])).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -392,7 +393,7 @@ impl Shared {
         let end = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
         while !holds(&state) && !state.stopping {
-            let left = end.map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
+            let left = end.map_or(Duration::from_hours(1), |end| end.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return false;
             }

@@ -105,8 +105,10 @@ impl Question {
     pub(super) fn of(messages: &[Message]) -> (Self, usize) {
         let mut users: Vec<(usize, &UserMessage)> = messages.iter().enumerate().filter_map(user).collect();
         let hurried = users.last().is_some_and(|(_, message)| is_hurry(&message.text));
-        if users.iter().any(|(_, message)| message.by != "supervisor") {
-            users.retain(|(_, message)| message.by != "supervisor");
+        // What the machinery says of the work is no question about the repository.
+        let asks = |message: &UserMessage| !matches!(message.by.as_str(), "supervisor" | "decode");
+        if users.iter().any(|(_, message)| asks(message)) {
+            users.retain(|(_, message)| asks(message));
         }
         let newest = users.last().map_or(0, |(index, _)| *index);
         let mut asked: Vec<Self> = users.iter().map(|(_, message)| Self::from_text(&message.text)).collect();

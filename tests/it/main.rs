@@ -1,0 +1,16 @@
+//! The real program, driven as a person, a shell and another agent drive it. One file a theme, one fixture.
+//!
+//! Each test has its own home, state directory, repository and tmux server, and ends what it started. Models are a
+//! scripted HTTP server on loopback. Deliberately absent: anything that can be proved without a second process.
+
+mod environment;
+mod model_server;
+
+mod bad_input;
+mod fan;
+mod hazards;
+mod headless;
+mod outliving;
+mod steering;
+mod verbs;
+mod windows;
