@@ -96,7 +96,7 @@ pub(crate) fn create(
 }
 
 fn fill(directory: &RunDir, spec: &RunSpec, children: &[ChildSpec]) -> Result<(), RunError> {
-    for path in [directory.inbox(), directory.seen(), directory.children()] {
+    for path in [directory.inbox(), directory.children()] {
         make_directory(&path)?;
     }
     let mut specs = Vec::new();
