@@ -68,6 +68,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(directory) = &args.attempt {
         return attempt::run(directory);
     }
+    asked::depth()?;
     let prompt = prompts::one(&args.task)?;
     let state = wire::state_root()?;
     let schema = args.json_schema.as_deref().map(read_schema).transpose()?;

@@ -64,7 +64,8 @@ pub(super) fn no_child(target: &Target, children: usize) -> CliError {
 }
 
 fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {
-    let attempt = directory.child(&part.id).attempt(child.attempts.max(1));
+    let newest = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
+    let attempt = directory.child(&part.id).attempt(newest);
     let mut lines = vec![
         format!("child     {} · {}", child.id, child.label),
         format!("state     {} · {}", child.state.word(), child.doing),

@@ -28,6 +28,8 @@ pub(crate) enum RunError {
     Newer { path: PathBuf, version: u32 },
     #[error("failed to make `{path}`")]
     Make { path: PathBuf, source: std::io::Error },
+    #[error("failed to read `{path}`")]
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("the state directory `{path}` belongs to another user")]
     Foreign { path: PathBuf },
     #[error("the state directory `{path}` is not a directory")]
@@ -58,6 +60,8 @@ pub(crate) fn open_root(path: &Path) -> Result<StateRoot, RunError> {
     }
     let root = StateRoot::at(path);
     make_directory(&root.runs())?;
+    // Looked at now: to whoever may not list it, it would seem to hold no run.
+    std::fs::read_dir(root.runs()).map_err(|source| RunError::Unreadable { path: root.runs(), source })?;
     Ok(root)
 }
 
