@@ -201,7 +201,7 @@ impl Loop {
         }
         // Without a claim nobody started: the machine opens the same attempt again.
         let Some(claim) = observed::claim(&dir).it() else { return };
-        let identity = live::claimed(&claim);
+        let identity = Identity::from(&claim);
         match liveness(&identity) {
             Liveness::Alive if !claim.revoked => {
                 self.track(child, number, identity, claim.pane.map(|pane| terminal::Handle::Window { pane }));
