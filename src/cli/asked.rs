@@ -180,6 +180,10 @@ impl Builder<'_> {
         let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
         if choice.recipe == Recipe::Shared {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
+            if edits && choice.note.is_none() {
+                notes
+                    .push(format!("`{name}` cannot edit in `shared`; leave --workspace out to give it a git worktree"));
+            }
         }
         notes.extend(choice.note);
         notes.extend(workspace::remarks(choice.recipe, &cwd).await);
