@@ -114,6 +114,32 @@ pub(crate) fn elapsed(seconds: f64) -> String {
     }
 }
 
+/// What caused an error, nearest first, without what was said already.
+pub(crate) fn causes(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+    let mut said = error.to_string();
+    let mut causes = Vec::new();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said.push_str(&text);
+            causes.push(text);
+        }
+        next = cause.source();
+    }
+    causes
+}
+
+/// An error with what caused it, in one line.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in causes(error) {
+        text.push_str(": ");
+        text.push_str(&cause);
+    }
+    text
+}
+
 /// The candidate closest to `word`, if any is close enough to have been meant.
 pub(crate) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).clamp(1, 3);
@@ -150,6 +176,19 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Layer(&'static str, #[source] Option<Box<Layer>>);
+
+    #[test]
+    fn an_error_says_each_of_its_causes_once() {
+        let disk = Layer("disk full", None);
+        let error = Layer("failed to write", Some(Box::new(Layer("disk full", Some(Box::new(disk))))));
+        assert_eq!(causes(&error), ["disk full"]);
+        assert_eq!(chain(&error), "failed to write: disk full");
+        assert_eq!(chain(&Layer("alone", None)), "alone");
+    }
 
     #[test]
     fn a_cut_falls_on_a_character_wherever_it_is_asked() {

@@ -32,6 +32,7 @@ use crate::store::inbox::{Inbox, names_of};
 use crate::store::session::{self, Session, SessionError};
 use crate::store::status::StatusWriter;
 use crate::store::{self, AttemptDir};
+use crate::text;
 use crate::tool::{Scope, Tool};
 
 /// How often a child that is done goes on for a text that came at the last moment.
@@ -125,7 +126,7 @@ impl Attempt {
     ) -> Result<Self, Failure> {
         let clock = parts.clock;
         let now = clock();
-        let missing = |error: SessionError| Failure::new(FailureKind::Missing, chain(&error));
+        let missing = |error: SessionError| Failure::new(FailureKind::Missing, text::chain(&error));
         let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
         let tools =
             offered(&parts.tools, &brief.spec.persona.tools, || brief.spec.ask == Ask::Always || (parts.attached)());
@@ -202,7 +203,7 @@ impl Attempt {
         let driven = AssertUnwindSafe(self.drive()).catch_unwind().await;
         let end = match driven {
             Ok(Ok(end)) => end,
-            Ok(Err(error)) => End::Failed(Failure::new(FailureKind::Missing, chain(&error))),
+            Ok(Err(error)) => End::Failed(Failure::new(FailureKind::Missing, text::chain(&error))),
             Err(panic) => End::Failed(Failure::new(FailureKind::Internal, panic_text(&*panic))),
         };
         self.wheel.close();
@@ -436,17 +437,6 @@ fn inherited(conversation: &Conversation) -> Tally {
         }
     }
     tally
-}
-
-/// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// What a panic said.

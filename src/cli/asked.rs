@@ -19,7 +19,7 @@ use crate::store::catalog::Catalog;
 use crate::store::handover::{Access, Handover};
 use crate::store::run::NewRun;
 use crate::store::settings::Settings;
-use crate::workspace::{self, Choice};
+use crate::workspace::{self, Choice, Recipe};
 
 /// What a run starts from.
 #[derive(Debug)]
@@ -178,11 +178,15 @@ impl Builder<'_> {
         let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
         let held = !edits && wire::sandbox_holds();
         let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
-        if choice.recipe == "shared" {
+        if choice.recipe == Recipe::Shared {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
+            if edits && choice.note.is_none() {
+                notes
+                    .push(format!("`{name}` cannot edit in `shared`; leave --workspace out to give it a git worktree"));
+            }
         }
         notes.extend(choice.note);
-        notes.extend(workspace::remarks(&choice.recipe, &cwd).await);
+        notes.extend(workspace::remarks(choice.recipe, &cwd).await);
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {
@@ -199,7 +203,7 @@ impl Builder<'_> {
             system,
             model,
             harness: Harness::Decode,
-            workspace: choice.recipe,
+            workspace: choice.recipe.name().to_owned(),
             cwd: text(&cwd),
             budget: prompt.budget.map(Limits::Some).or(self.common.child_budget).map_or(usual, |flag| flag.over(usual)),
             retries: self.common.retries,

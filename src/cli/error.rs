@@ -48,14 +48,7 @@ impl CliError {
     pub(super) fn from_error(code: u8, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut wrapped = Self::new(code, error.to_string());
         wrapped.hint = way_out(error).map(str::to_owned);
-        let mut cause = error.source();
-        while let Some(source) = cause {
-            let text = source.to_string();
-            if !wrapped.message.contains(&text) {
-                wrapped.causes.push(text);
-            }
-            cause = source.source();
-        }
+        wrapped.causes = crate::text::causes(error);
         wrapped
     }
 

@@ -50,8 +50,8 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         None
     };
     // What the kernel keeps in a workspace of the child's own need not be asked about.
-    let own = brief.lease.recipe != "shared";
-    let confinement = if own && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
+    let confinement =
+        if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
         tools: wire::tools(),
@@ -81,7 +81,7 @@ async fn sandbox(
 ) -> Result<sandbox::Confinement, CliError> {
     let state =
         dir.run().and_then(|run| run.state()).ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
-    let access = if brief.lease.recipe == "shared" { Access::Read } else { Access::Write };
+    let access = if brief.lease.is_shared() { Access::Read } else { Access::Write };
     let workspace = Path::new(&brief.lease.path);
     let home = wire::home().unwrap_or_else(|| Path::new("/nonexistent").to_owned());
     let named = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));

@@ -73,8 +73,7 @@ fn is_over(dir: &AttemptDir) -> bool {
     let Some(claim) = observed::claim(dir).it() else { return false };
     let nonce = attempt::read_brief(dir).map(|brief| brief.nonce).unwrap_or_default();
     let ended = observed::status(dir, &nonce).it().is_some_and(|status| status.phase == Phase::Ended);
-    let process = Identity { pid: claim.pid, start_time: claim.start_time, boot_id: claim.boot_id, host: claim.host };
-    claim.revoked || ended || liveness(&process) == Liveness::Gone
+    claim.revoked || ended || liveness(&Identity::from(&claim)) == Liveness::Gone
 }
 
 async fn follow(dir: &AttemptDir) -> Result<u8, CliError> {

@@ -19,32 +19,19 @@ const LOOKS: usize = 16;
 /// If the process itself has ended, what is left of its session and group is still signalled: the kernel gives a pid
 /// to nobody else while a session or group bears it.
 pub(crate) fn kill_tree(root: &Identity, signal: Signal) -> Vec<i32> {
-    if root.pid <= 1 || root.host != hostname() || root.boot_id != boot_id() {
-        return Vec::new();
-    }
-    // The pid is somebody else's now, so that nothing of ours is left that bears it.
-    if matches!(Stat::read(root.pid), Ok(Some(stat)) if stat.start_time != root.start_time) {
-        return Vec::new();
-    }
-    // A killed process runs nothing more, so that looking again finds only what it forked before. After any other
-    // signal a second look would hit what its handler starts to clean up.
-    let looks = if signal == Signal::SIGKILL { LOOKS } else { 1 };
-    let mut known = BTreeSet::from([root.pid]);
-    let mut signalled = Vec::new();
-    for _ in 0..looks {
+    let Some(root) = root_of(root) else { return Vec::new() };
+    // What has ended meanwhile stays known: by it the next look finds what it left behind.
+    let mut known = BTreeSet::from([root]);
+    let mut signalled = signal_found(signal, || {
         let processes = snapshot();
         extend(&mut known, &processes);
-        let fresh: Vec<_> = living(&processes, &known).filter(|stat| !signalled.contains(&stat.pid)).collect();
-        if fresh.is_empty() {
-            break;
-        }
-        signalled.extend(fresh.into_iter().filter(|stat| signal_one(stat, signal)).map(|stat| stat.pid));
-    }
+        living(&processes, &known).copied().collect()
+    });
     if cfg!(not(target_os = "linux")) {
         // Without /proc the group is all that can be reached.
-        let group = nix::unistd::Pid::from_raw(root.pid);
+        let group = nix::unistd::Pid::from_raw(root);
         if nix::sys::signal::killpg(group, signal).is_ok() {
-            signalled.push(root.pid);
+            signalled.push(root);
         }
     }
     signalled
@@ -54,17 +41,86 @@ pub(crate) fn kill_tree(root: &Identity, signal: Signal) -> Vec<i32> {
 ///
 /// What a dead process started has no tree any more by which it could be found, but it still bears the mark.
 pub(crate) fn kill_marked(entry: &str) -> Vec<i32> {
-    let me = i32::try_from(std::process::id()).expect("a pid fits in an i32");
-    let mut killed = Vec::new();
-    for _ in 0..LOOKS {
-        let marked = pids().into_iter().filter(|pid| *pid != me && !killed.contains(pid) && bears(*pid, entry));
-        let fresh: Vec<Stat> = marked.filter_map(|pid| Stat::read(pid).ok().flatten()).collect();
+    signal_found(Signal::SIGKILL, || {
+        let marked = marked(entry);
+        snapshot().into_iter().filter(|stat| marked.contains(&stat.pid)).collect()
+    })
+}
+
+/// What one command has started: its tree, and all that bears its mark, wherever it went.
+#[derive(Debug)]
+pub(crate) struct Marked {
+    root: Identity,
+    entry: String,
+}
+
+impl Marked {
+    /// `root` leads a session of its own and was started with `entry` in its environment.
+    pub(crate) const fn new(root: Identity, entry: String) -> Self {
+        Self { root, entry }
+    }
+
+    /// The members that still run.
+    pub(crate) fn living(&self) -> Vec<i32> {
+        self.look().iter().map(|stat| stat.pid).collect()
+    }
+
+    /// Signals every one of them.
+    pub(crate) fn signal(&self, signal: Signal) {
+        signal_found(signal, || self.look());
+        if cfg!(not(target_os = "linux"))
+            && let Some(root) = root_of(&self.root)
+        {
+            // A group that is gone has nothing left to signal.
+            let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(root), signal);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn look(&self) -> Vec<Stat> {
+        let processes = snapshot();
+        let mut known = marked(&self.entry);
+        known.extend(root_of(&self.root));
+        extend(&mut known, &processes);
+        living(&processes, &known).copied().collect()
+    }
+
+    /// Without /proc only the group can be asked.
+    #[cfg(not(target_os = "linux"))]
+    fn look(&self) -> Vec<Stat> {
+        let lives = |pid: &i32| nix::sys::signal::killpg(nix::unistd::Pid::from_raw(*pid), None).is_ok();
+        root_of(&self.root).filter(lives).and_then(|pid| Stat::read(pid).ok().flatten()).into_iter().collect()
+    }
+}
+
+/// The pid by which a tree is known; none if it was never of this system, or is somebody else's now: then nothing of
+/// ours is left that bears it.
+fn root_of(root: &Identity) -> Option<i32> {
+    let here = root.pid > 1 && root.host == hostname() && root.boot_id == boot_id();
+    let reused = || matches!(Stat::read(root.pid), Ok(Some(stat)) if stat.start_time != root.start_time);
+    (here && !reused()).then_some(root.pid)
+}
+
+/// Signals what `find` finds, each process once, and returns the pids that were signalled.
+fn signal_found(signal: Signal, mut find: impl FnMut() -> Vec<Stat>) -> Vec<i32> {
+    // A killed process runs nothing more, so that looking again finds only what it forked before. After any other
+    // signal a second look would hit what its handler starts to clean up.
+    let looks = if signal == Signal::SIGKILL { LOOKS } else { 1 };
+    let mut signalled = Vec::new();
+    for _ in 0..looks {
+        let fresh: Vec<Stat> = find().into_iter().filter(|stat| !signalled.contains(&stat.pid)).collect();
         if fresh.is_empty() {
             break;
         }
-        killed.extend(fresh.iter().filter(|stat| signal_one(stat, Signal::SIGKILL)).map(|stat| stat.pid));
+        signalled.extend(fresh.iter().filter(|stat| signal_one(stat, signal)).map(|stat| stat.pid));
     }
-    killed
+    signalled
+}
+
+/// All but ourselves whose environment holds `entry`.
+fn marked(entry: &str) -> BTreeSet<i32> {
+    let me = i32::try_from(std::process::id()).expect("a pid fits in an i32");
+    pids().into_iter().filter(|pid| *pid != me && bears(*pid, entry)).collect()
 }
 
 /// The environment a process was started with; none of one that has ended or is not to be read by us.

@@ -190,6 +190,16 @@ pub(crate) struct Lease {
     pub(crate) base: Option<String>,
 }
 
+impl Lease {
+    /// The recipe that makes no copy.
+    pub(crate) const SHARED: &'static str = "shared";
+
+    /// The child works in the project itself and not in a copy of its own.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.recipe == Self::SHARED
+    }
+}
+
 /// What collecting found: the work is secured when this exists.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Collected {

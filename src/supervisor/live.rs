@@ -10,7 +10,6 @@ use crate::command::PidFd;
 use crate::command::identity::{Identity, Liveness, liveness};
 use crate::command::tree::kill_tree;
 use crate::machine::{Exit, Signal};
-use crate::model::brief::Claim;
 use crate::model::id::ChildId;
 use crate::terminal::Handle;
 
@@ -81,9 +80,4 @@ pub(super) fn await_end(child: ChildId, attempt: u32, identity: Identity, to: Se
         }
         let _ = to.send(gone);
     });
-}
-
-/// The identity in a claim, if it is of this machine.
-pub(super) fn claimed(claim: &Claim) -> Identity {
-    Identity { pid: claim.pid, start_time: claim.start_time, boot_id: claim.boot_id.clone(), host: claim.host.clone() }
 }

@@ -21,6 +21,7 @@ use crate::store::handover::HandoverError;
 use crate::store::run::{RunError, make_directory};
 use crate::store::{AttemptDir, inbox};
 use crate::terminal::{NewWindow, TerminalError};
+use crate::text;
 use crate::watch::Watch;
 
 /// All that an attempt starts from.
@@ -58,7 +59,7 @@ pub(super) async fn open(world: World, opening: Opening, watch: Option<Watch>, t
     let (child, epoch, number) = (opening.child.clone(), opening.epoch, opening.attempt);
     let event = match try_open(&world, opening, watch, &to).await {
         Ok(()) => ChildEvent::Opened { epoch },
-        Err(error) => ChildEvent::OpenFailed { epoch, detail: chain(&error) },
+        Err(error) => ChildEvent::OpenFailed { epoch, detail: text::chain(&error) },
     };
     if matches!(event, ChildEvent::OpenFailed { .. }) {
         take_back(&world, &child, number);
@@ -187,19 +188,4 @@ fn write_brief(
 
 fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// An error with its causes, in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(source) = cause {
-        let more = source.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = source.source();
-    }
-    text
 }

@@ -7,6 +7,7 @@ use crate::command::tree::kill_marked;
 use crate::machine::{ChildEvent, Event, citation};
 use crate::model::child::{Collected, Failure, FailureKind, Lease};
 use crate::model::id::{ChildId, RunId};
+use crate::text;
 use crate::workspace;
 
 /// Which workspace of which child.
@@ -34,15 +35,8 @@ pub(super) async fn prepare(request: workspace::Request, epoch: u64, reuse: Opti
 
 /// A workspace that cannot be made says why, with its cause.
 fn failure(error: &workspace::WorkspaceError) -> Failure {
-    let mut detail = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(source) = cause {
-        detail.push_str(": ");
-        detail.push_str(&source.to_string());
-        cause = source.source();
-    }
     let kind = if error.is_lasting() { FailureKind::Missing } else { FailureKind::Workspace };
-    Failure::new(kind, detail)
+    Failure::new(kind, text::chain(error))
 }
 
 /// Secures the work, then checks the report's citations against it.
@@ -75,7 +69,7 @@ pub(super) async fn collect(
                 };
                 ChildEvent::Collected { epoch, collected: Collected { unsound_citations, ..collected } }
             }
-            Err(error) => ChildEvent::CollectFailed { epoch, detail: failure(&error).detail },
+            Err(error) => ChildEvent::CollectFailed { epoch, detail: text::chain(&error) },
         },
     };
     let _ = to.send(Message::Event(Event::Child { child, event }));

@@ -11,8 +11,7 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -22,6 +21,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::output::Output;
 use super::{Answer, Input, Running, Scope, Tool, input};
 use crate::command;
+use crate::command::identity::Identity;
+use crate::command::tree::Marked;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
@@ -171,9 +172,9 @@ fn start(line: &str, scope: &Scope) -> std::io::Result<(Child, Receiver, Tree)> 
         sandbox::confine(&mut command, confinement).map_err(std::io::Error::other)?;
     }
     let child = command.spawn()?;
-    let leader = child.id().map(|id| Pid::from_raw(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
+    let leader = child.id().and_then(|id| Identity::of(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
     // The tree comes first: from here on it is ended even if the next line fails.
-    let tree = Tree { leader, mark, is_over: false };
+    let tree = Tree { members: Marked::new(leader, format!("{MARK}={mark}")), is_over: false };
     Ok((child, Receiver::from_owned_fd(OwnedFd::from(reader))?, tree))
 }
 
@@ -209,9 +210,7 @@ async fn end_tree(tree: &mut Tree, grace: Duration, pipe: &mut Receiver, output:
 
 /// All that a call has started.
 struct Tree {
-    leader: Pid,
-    /// The value of `MARK` in its environment.
-    mark: String,
+    members: Marked,
     is_over: bool,
 }
 
@@ -220,69 +219,26 @@ impl Tree {
     async fn end(&mut self, grace: Duration) {
         for (signal, patience) in [(Signal::SIGTERM, grace), (Signal::SIGKILL, KILLED)] {
             let until = Instant::now() + patience;
-            self.signal(signal);
-            while !self.members().is_empty() && Instant::now() < until {
+            self.members.signal(signal);
+            while !self.members.living().is_empty() && Instant::now() < until {
                 sleep(LOOK).await;
                 if signal == Signal::SIGKILL {
                     // What was forked since the last look.
-                    self.signal(signal);
+                    self.members.signal(signal);
                 }
             }
         }
         self.is_over = true;
     }
 
-    fn signal(&self, signal: Signal) {
-        let members = self.members();
-        if members.is_empty() {
-            return;
-        }
-        // The group first: it is reached at once, without a chance to fork in between.
-        let _ = killpg(self.leader, signal);
-        for pid in members {
-            let _ = kill(pid, signal);
-        }
-    }
-
     /// What people call the members that still run.
     fn names(&self) -> Vec<String> {
-        let name = |pid: &Pid| {
+        let name = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             format!("{pid} {}", text::one_line(&line, 60)).trim_end().to_owned()
         };
-        self.members().iter().map(name).collect()
-    }
-
-    /// Living processes of the session, descendants that left it, and orphans that still carry the mark.
-    #[cfg(target_os = "linux")]
-    fn members(&self) -> Vec<Pid> {
-        let mark = format!("{MARK}={}", self.mark);
-        let all: Vec<Process> = walk_processes();
-        let mut members: Vec<Pid> = Vec::new();
-        loop {
-            let before = members.len();
-            for process in &all {
-                let belongs = process.session == self.leader
-                    || process.pid == self.leader
-                    || members.contains(&process.parent)
-                    || process.carries(mark.as_bytes());
-                if belongs && !members.contains(&process.pid) {
-                    members.push(process.pid);
-                }
-            }
-            if members.len() == before {
-                break;
-            }
-        }
-        members.retain(|pid| all.iter().any(|process| process.pid == *pid && process.lives));
-        members
-    }
-
-    /// Without /proc only the group can be asked.
-    #[cfg(not(target_os = "linux"))]
-    fn members(&self) -> Vec<Pid> {
-        if killpg(self.leader, None).is_ok() { vec![self.leader] } else { Vec::new() }
+        self.members.living().iter().map(name).collect()
     }
 }
 
@@ -290,44 +246,9 @@ impl Drop for Tree {
     /// A call that is dropped half-way takes all it started along.
     fn drop(&mut self) {
         if !self.is_over {
-            self.signal(Signal::SIGKILL);
+            self.members.signal(Signal::SIGKILL);
         }
     }
-}
-
-/// A line of the process table.
-#[cfg(target_os = "linux")]
-struct Process {
-    pid: Pid,
-    parent: Pid,
-    session: Pid,
-    /// Neither a zombie nor dead.
-    lives: bool,
-}
-
-#[cfg(target_os = "linux")]
-impl Process {
-    fn read(pid: i32) -> Option<Self> {
-        let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        let stat = String::from_utf8_lossy(&stat);
-        // The name stands in brackets and may hold anything.
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let lives = !matches!(fields.next()?, "Z" | "X");
-        let parent = Pid::from_raw(fields.next()?.parse().ok()?);
-        let session = Pid::from_raw(fields.nth(1)?.parse().ok()?);
-        Some(Self { pid: Pid::from_raw(pid), parent, session, lives })
-    }
-
-    fn carries(&self, mark: &[u8]) -> bool {
-        std::fs::read(format!("/proc/{}/environ", self.pid))
-            .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == mark))
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn walk_processes() -> Vec<Process> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| Process::read(entry.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 #[cfg(test)]
@@ -335,6 +256,7 @@ fn walk_processes() -> Vec<Process> {
 mod tests {
     use super::super::fixture::{Fixture, input};
     use super::*;
+    use crate::command::identity::{Liveness, liveness};
 
     fn run(fixture: &Fixture, command: &str) -> Answer {
         fixture.run(&Bash, input(json!({"command": command, "timeout": 20})))
@@ -343,7 +265,7 @@ mod tests {
     /// The pid that a command wrote to a file, and whether that process still runs.
     fn survives(fixture: &Fixture, file: &str) -> bool {
         let pid = String::from_utf8(fixture.bytes(file)).unwrap().trim().parse().unwrap();
-        Process::read(pid).is_some_and(|process| process.lives)
+        Identity::of(pid).is_some_and(|process| liveness(&process) == Liveness::Alive)
     }
 
     #[test]

@@ -9,14 +9,14 @@ use super::{Recipe, WorkspaceError, git};
 /// A recipe that exists, and what a person should be told about the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
-    pub(crate) recipe: String,
+    pub(crate) recipe: Recipe,
     /// With a note the child must not write.
     pub(crate) note: Option<String>,
 }
 
 /// Readers share the project; writers get a worktree; outside git a writer becomes a reader.
 pub(crate) async fn choose(asked: Option<&str>, only_reads: bool, project: &Path) -> Result<Choice, WorkspaceError> {
-    let plain = |recipe: Recipe| Choice { recipe: recipe.name().to_owned(), note: None };
+    let plain = |recipe: Recipe| Choice { recipe, note: None };
     if let Some(name) = asked.filter(|name| *name != "auto") {
         let recipe: Recipe = name.parse()?;
         if recipe == Recipe::Worktree {
@@ -49,16 +49,16 @@ mod tests {
     async fn readers_share_and_writers_get_a_worktree() {
         let scratch = scratch();
         let project = project(scratch.path());
-        assert_eq!(choose(None, true, &project).await.unwrap().recipe, "shared");
+        assert_eq!(choose(None, true, &project).await.unwrap().recipe, Recipe::Shared);
         let choice = choose(Some("auto"), false, &project).await.unwrap();
-        assert_eq!(choice, Choice { recipe: "worktree".into(), note: None });
+        assert_eq!(choice, Choice { recipe: Recipe::Worktree, note: None });
     }
 
     #[tokio::test]
     async fn a_writer_where_git_cannot_help_becomes_a_reader_and_is_told() {
         let scratch = scratch();
         let choice = choose(None, false, scratch.path()).await.unwrap();
-        assert_eq!(choice.recipe, "shared");
+        assert_eq!(choice.recipe, Recipe::Shared);
         assert_eq!(choice.note.as_deref(), Some("read only: not a git repository"));
         git(scratch.path(), &["init", "-q"]);
         let note = choose(None, false, scratch.path()).await.unwrap().note.unwrap();
@@ -69,8 +69,8 @@ mod tests {
     async fn an_explicit_recipe_is_obeyed_or_an_error() {
         let scratch = scratch();
         let project = project(scratch.path());
-        assert_eq!(choose(Some("shared"), false, &project).await.unwrap().recipe, "shared");
-        assert_eq!(choose(Some("worktree"), true, &project).await.unwrap().recipe, "worktree");
+        assert_eq!(choose(Some("shared"), false, &project).await.unwrap().recipe, Recipe::Shared);
+        assert_eq!(choose(Some("worktree"), true, &project).await.unwrap().recipe, Recipe::Worktree);
         let plain = scratch.path().join("plain");
         std::fs::create_dir(&plain).unwrap();
         let error = choose(Some("worktree"), false, &plain).await.unwrap_err();

@@ -51,7 +51,7 @@ impl Recipe {
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Shared => "shared",
+            Self::Shared => Lease::SHARED,
             Self::Worktree => "worktree",
         }
     }
@@ -181,10 +181,10 @@ pub(crate) async fn dispose(request: &Request, lease: &Lease) -> Result<Disposed
 }
 
 /// What a person should know about a recipe before a child starts: work that the child does not see.
-pub(crate) async fn remarks(recipe: &str, project: &Path) -> Vec<String> {
-    match recipe.parse() {
-        Ok(Recipe::Worktree) => worktree::remarks(project).await,
-        Ok(Recipe::Shared) | Err(_) => Vec::new(),
+pub(crate) async fn remarks(recipe: Recipe, project: &Path) -> Vec<String> {
+    match recipe {
+        Recipe::Worktree => worktree::remarks(project).await,
+        Recipe::Shared => Vec::new(),
     }
 }
 

@@ -509,7 +509,7 @@ fn project_in_tree(request: &Request, prefix: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{Scratch, git, project, request, request_of, scratch, try_git};
-    use super::super::{collect, dispose, prepare, reach, remarks};
+    use super::super::{Recipe, collect, dispose, prepare, reach, remarks};
     use super::*;
     use crate::model::id::ChildId;
 
@@ -765,7 +765,7 @@ mod tests {
         let request = request(scratch.path(), "worktree", &project);
         let lease = prepare(&request).await.unwrap();
         assert_eq!(std::fs::read_to_string(Path::new(&lease.path).join("a.txt")).unwrap(), "committed\n");
-        let remarks = remarks("worktree", &project).await;
+        let remarks = remarks(Recipe::Worktree, &project).await;
         assert_eq!(
             remarks,
             ["2 changed paths of yours are not included: a child in a worktree starts from your last commit"]
@@ -1056,7 +1056,7 @@ mod tests {
         git(&project, &["commit", "-q", "-m", "a submodule"]);
         let request = request(scratch.path(), "worktree", &project);
         let lease = prepare(&request).await.unwrap();
-        let told = remarks("worktree", &project).await;
+        let told = remarks(Recipe::Worktree, &project).await;
         assert!(told.iter().any(|remark| remark.contains("submodule `deps/library` is not filled")), "{told:?}");
         assert!(collect(&request, &lease).await.unwrap().clean);
         git(Path::new(&lease.path), &["submodule", "--quiet", "update", "--init"]);
