@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 BUILT := $(or $(CARGO_TARGET_DIR),target)/release/decode
-# The offline model answers at once; so slow, a person can watch it.
+# The built-in search answers at once; with a pause before each step a person can watch it.
 DECODE_OFFLINE_PACE_MS ?= 700
 export DECODE_OFFLINE_PACE_MS
 
@@ -17,12 +17,10 @@ setup: ## install what is missing of tmux, git, python3 and bubblewrap
 
 demo: setup ## build, then watch three agents read this repository; no key, no network
 	$(CARGO) build --release --locked
-	@printf '\nThree agents work in tmux windows. Watch them from another terminal:\n\n'
-	@printf '    %s attach last          or: tmux -L %s attach\n\n' '$(BUILT)' "$${DECODE_TMUX_SOCKET:-decode}"
-	@$(BUILT) fan --agent explore --model offline/explorer \
-	  'Where is the state of a child changed? Start at src/machine and report the function with path:line.' \
-	  'How is the fold cut to its budget when reports are long? Report the functions with path:line.' \
-	  'Which limits on time, tokens and money exist by default? Report each constant with path:line.'
+	@printf '\nThree agents work in tmux windows. Watch them from a second terminal, in this directory:\n\n'
+	@printf '    %s attach last\n\n' '$(BUILT)'
+	@$(BUILT) fan --agent explore --model offline/explorer --from .ci/demo.md
+	@printf '\nThat was the fold. Next: make install, then decode fan on code of your own.\n'
 
 test: setup ## run all tests
 	$(CARGO) test --locked
@@ -34,7 +32,7 @@ lint: ## check format and lints
 bench: ## measure what supervising costs
 	$(CARGO) bench --locked
 
-install: ## put decode into ~/.cargo/bin
+install: ## put decode into ~/.cargo/bin (replaces an older one)
 	$(CARGO) install --path . --locked
 
 clean: ## remove what was built

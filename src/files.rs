@@ -63,6 +63,17 @@ pub(crate) fn write(path: &Path, content: &[u8], durability: Durability) -> Resu
     Ok(())
 }
 
+/// The same by way of another directory of the same disk, if it is there: who watches the file's own directory hears one
+/// event instead of six.
+pub(crate) fn write_by_way_of(way: &Path, path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let wrong = |source| FileError::Write { path: path.to_owned(), source };
+    let Ok(mut file) = tempfile::Builder::new().prefix(".new-").tempfile_in(way) else {
+        return write(path, content, Durability::Renamed);
+    };
+    file.write_all(content).map_err(wrong)?;
+    file.persist(path).map(drop).map_err(|error| wrong(error.error))
+}
+
 /// Creates a file that must not exist yet, whole from the start. `Ok(false)` if it was there.
 ///
 /// A hard link of a finished file is the one call that both fails when the name is taken and never shows half a file.
@@ -274,6 +285,18 @@ mod tests {
         assert!(!create(&path, b"second").unwrap());
         assert_eq!(read(&path, 100).unwrap(), "first");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no temporary file stays");
+    }
+
+    #[test]
+    fn a_file_comes_by_way_of_another_directory_and_without_one_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let (way, path) = (directory.path().join("way"), directory.path().join("status.md"));
+        write_by_way_of(&way, &path, b"one").unwrap();
+        assert_eq!(read(&path, 10).unwrap(), "one");
+        std::fs::create_dir(&way).unwrap();
+        write_by_way_of(&way, &path, b"two").unwrap();
+        assert_eq!(read(&path, 10).unwrap(), "two");
+        assert_eq!(std::fs::read_dir(&way).unwrap().count(), 0);
     }
 
     #[test]

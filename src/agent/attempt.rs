@@ -74,6 +74,8 @@ pub(super) struct Attempt {
     /// Where tools act; each call gets its own way to be cut.
     pub(super) place: Scope,
     pub(super) questions: u32,
+    /// Input tokens of the last request beyond what was counted before it was sent.
+    pub(super) uncounted: u64,
     nudged: HashSet<Nudge>,
     /// What the report would say now.
     said: String,
@@ -165,6 +167,7 @@ impl Attempt {
             },
             policy,
             questions: 0,
+            uncounted: 0,
             nudged: HashSet::new(),
             extensions: 0,
             started: now,

@@ -441,17 +441,20 @@ async fn a_grant_is_warned_of_once_and_ends_with_a_report() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_are_warned_of_and_a_request_that_does_not_fit_is_not_sent() {
-    let mut world = World::new(vec![
-        vec![Say("I look"), read_a("1"), Cost(8500)],
-        vec![Say("so far"), read_a("2"), Cost(1700)],
-        vec![Say("never asked")],
-    ]);
-    world.brief.grant = Budget { tokens: Some(10_500), ..Budget::NONE };
+    // Far more than our own count has of them, as a provider counts that puts text of its own before ours.
+    let looks = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
+    let mut answers: Vec<Vec<Step>> = looks.into_iter().map(|id| vec![read_a(id), Cost(8000)]).collect();
+    answers.push(vec![Say("so far"), Cost(8000)]);
+    answers.push(vec![Say("never asked")]);
+    let mut world = World::new(answers);
+    world.brief.grant = Budget { tokens: Some(97_500), ..Budget::NONE };
     let ended = world.run().await;
-    assert!(world.last_told(1).starts_with("decode: Most of what you may spend"), "{}", world.last_told(1));
-    assert!(world.asked()[1].max_tokens < 1000, "lowered to what is left");
-    assert!(ended.report.usage.tokens() <= 10_500);
-    assert_eq!((world.asked().len(), ended.report.outcome), (2, Outcome::Limit));
+    let asked = world.asked();
+    assert!(world.last_told(10).starts_with("decode: Most of what you may spend"), "{}", world.last_told(10));
+    assert!(asked[10].max_tokens < 1000, "lowered to what is left: {}", asked[10].max_tokens);
+    assert!(asked[11].tools.is_empty(), "there is no room for another");
+    assert!(ended.report.usage.tokens() <= 97_500);
+    assert_eq!((asked.len(), ended.report.outcome, ended.report.body.as_str()), (12, Outcome::Limit, "so far"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,7 +39,10 @@ pub(super) enum Turn {
 /// A request with what it may take.
 struct Priced {
     request: Request,
+    /// What it is expected to take in.
     input_tokens: u64,
+    /// The part of that which is our own rough count.
+    counted: u64,
     last: Option<String>,
 }
 
@@ -64,7 +67,7 @@ impl Attempt {
             self.wheel.acted_on();
             tries += 1;
             match self.stream(&priced).await {
-                Streamed::Whole(answer) => return self.answered(answer, priced.last),
+                Streamed::Whole(answer) => return self.answered(answer, priced),
                 Streamed::Cut(Cut::Escape) => return Ok(Turn::Held),
                 Streamed::Cut(Cut::Signal(interrupt)) => return Ok(Turn::End(End::Cancelled(interrupt))),
                 Streamed::Failed(error) => {
@@ -118,11 +121,15 @@ impl Attempt {
             tools: offered.iter().map(|tool| tool.spec()).collect(),
             max_tokens,
         };
-        Ok(Priced { request, input_tokens: self.input_tokens(), last })
+        Ok(Priced { request, input_tokens: self.input_tokens(), counted: self.counted_tokens(), last })
     }
 
-    /// A rough count of what the next request sends.
+    /// What the next request sends: a rough count, and what the provider last found beyond it.
     fn input_tokens(&self) -> u64 {
+        self.counted_tokens().saturating_add(self.uncounted)
+    }
+
+    fn counted_tokens(&self) -> u64 {
         let said: usize =
             context::fitting(self.conversation.messages(), self.window_bytes).iter().map(context::bytes_of).sum();
         context::tokens(self.system.len() + self.tools_bytes + said)
@@ -182,8 +189,11 @@ impl Attempt {
         }
     }
 
-    fn answered(&mut self, mut answer: AssistantMessage, last: Option<String>) -> Result<Turn, SessionError> {
+    fn answered(&mut self, mut answer: AssistantMessage, priced: Priced) -> Result<Turn, SessionError> {
+        let last = priced.last;
         self.spend(answer.usage);
+        // What the provider counts beyond our rough count it will count again: its own framing, its own tokens.
+        self.uncounted = answer.usage.input_tokens.saturating_sub(priced.counted);
         if last.is_some() && !answer.calls.is_empty() {
             self.conversation.note("calls of the last answer were not run: no tool was offered");
             answer.calls.clear();

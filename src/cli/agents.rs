@@ -6,6 +6,7 @@ use clap::Subcommand;
 
 use super::error::CliError;
 use super::{exit, output, wire};
+use crate::model::tool_name::ToolName;
 use crate::store::catalog::{self, Source};
 use crate::store::diagnostic::Severity;
 
@@ -18,12 +19,16 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List personas
+    /// List personas: name, what it does to files (reads, runs commands, edits), permission mode, when to use it
     Ls,
     /// Show one with its prompt
-    Show { name: String },
+    Show {
+        /// As `decode agents` lists it
+        name: String,
+    },
     /// Check files of personas: path, line, what is wrong, what helps
     Check {
+        /// Markdown files with a YAML header
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -45,7 +50,12 @@ fn list() -> Result<u8, CliError> {
             Source::Bundled => "bundled".to_owned(),
             Source::User(path) | Source::Project(path) => path.display().to_string(),
         };
-        let kind = if persona.only_reads() { "reads" } else { "writes" };
+        let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
+        let kind = match (edits, persona.only_reads()) {
+            (true, _) => "edits",
+            (false, true) => "reads",
+            (false, false) => "runs",
+        };
         output::line(&crate::text::without_controls(&format!(
             "{:<16} {:<7} {:<8} {}  ({from})",
             persona.name, kind, persona.mode, persona.description

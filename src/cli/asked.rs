@@ -52,14 +52,21 @@ pub(super) fn place(common: &Common) -> Place {
     }
 }
 
+/// How deep a run would be that starts here; a child starts none.
+///
+/// Asked before anything else: a command of a child that is told of an unwritable state directory makes one of its own.
+pub(super) fn depth() -> Result<u32, CliError> {
+    match wire::depth() {
+        0 => Ok(0),
+        _ => Err(CliError::usage("a child may not start children of its own (depth 1)")
+            .hint("do the work in this session, or ask for it in your report")),
+    }
+}
+
 /// Turns prompts into a run. Nothing is written and nothing spent yet.
 pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>) -> Result<Asked, CliError> {
     refuse_what_is_not_built(common)?;
-    let depth = wire::depth();
-    if depth >= 1 {
-        return Err(CliError::usage("a child may not start children of its own (depth 1)")
-            .hint("do the work in this session, or ask for it in your report"));
-    }
+    let depth = depth()?;
     let project = wire::project(common.cwd.as_deref())?;
     let settings = wire::settings(&project)?;
     let mut notes: Vec<String> = Vec::new();
@@ -174,6 +181,10 @@ impl Builder<'_> {
         let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
         if choice.recipe == Recipe::Shared {
             persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
+            if edits && choice.note.is_none() {
+                notes
+                    .push(format!("`{name}` cannot edit in `shared`; leave --workspace out to give it a git worktree"));
+            }
         }
         notes.extend(choice.note);
         notes.extend(workspace::remarks(choice.recipe, &cwd).await);

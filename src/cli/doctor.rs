@@ -63,7 +63,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         return Ok(code);
     }
     for check in &checks {
-        output::line(&format!("{:<8} {:<14} {}", check.state.word(), check.name, check.said));
+        let mut said = check.said.lines();
+        output::line(&format!("{:<8} {:<14} {}", check.state.word(), check.name, said.next().unwrap_or_default()));
+        for more in said {
+            output::line(&format!("{:<23} {more}", ""));
+        }
         if let Some(hint) = check.hint.filter(|_| check.state != Health::Ok) {
             output::line(&format!("{:<23} hint: {hint}", ""));
         }
@@ -90,7 +94,8 @@ async fn program(name: &'static str, arguments: &[&str], hint: &'static str) -> 
 fn confinement() -> Check {
     let support = sandbox::support();
     let said = if support.is_there() {
-        format!("Landlock {}: {}; not held: {}", support.abi, support.can.join(", "), support.cannot.join(", "))
+        let list = |head: &str, words: &[&str]| words.iter().map(|word| format!("\n{head} {word}")).collect::<String>();
+        format!("Landlock {}{}{}", support.abi, list("held:    ", &support.can), list("not held:", &support.cannot))
     } else {
         format!("off: {}", support.cannot.join(", "))
     };

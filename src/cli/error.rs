@@ -91,9 +91,10 @@ impl From<RunError> for CliError {
                 (exit::USAGE, Some("decode ps --all"))
             }
             RunError::Locked => (exit::FAILED, Some("decode ps")),
-            RunError::Foreign { .. } | RunError::NotADirectory { .. } | RunError::Make { .. } => {
-                (exit::MISSING, Some("set DECODE_STATE to a directory of your own"))
-            }
+            RunError::Foreign { .. }
+            | RunError::NotADirectory { .. }
+            | RunError::Make { .. }
+            | RunError::Unreadable { .. } => (exit::MISSING, Some("set DECODE_STATE to a directory of your own")),
             RunError::File(_) | RunError::Header { .. } | RunError::Newer { .. } => {
                 (exit::MISSING, Some("decode doctor"))
             }

@@ -34,6 +34,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
+    asked::depth()?;
     let prompts = prompts::gather(&args.prompts, args.from.as_deref())?;
     let state = wire::state_root()?;
     wire::runtime()?.block_on(async {

@@ -16,7 +16,7 @@ pub(super) struct Common {
     #[arg(long, value_name = "NAME")]
     pub(super) agent: Option<String>,
 
-    /// The model, as provider/name, or a tier: cheap, default, strong
+    /// The model: provider/name, a tier (cheap, default, strong), offline/explorer, or script/FILE
     #[arg(short, long, value_name = "PROVIDER/NAME")]
     pub(super) model: Option<String>,
 
@@ -24,7 +24,7 @@ pub(super) struct Common {
     #[arg(long, value_name = "NAME", default_value = "decode")]
     pub(super) harness: String,
 
-    /// Where children work: shared, worktree, or auto
+    /// Where children work: shared, worktree, or auto (a git worktree for those that edit)
     #[arg(long, value_name = "RECIPE", default_value = "auto")]
     pub(super) workspace: String,
 
@@ -40,7 +40,7 @@ pub(super) struct Common {
     #[arg(long, value_name = "RULE")]
     pub(super) deny: Vec<Rule>,
 
-    /// Limits of the run: usd=5,tokens=2m,requests=200,time=30m, or none
+    /// Limits of the run: usd=5,tokens=2m,requests=200,time=30m, or none; what is not named keeps its default
     #[arg(long, value_name = "LIMITS", value_parser = limits)]
     pub(super) budget: Option<Limits>,
 
@@ -52,7 +52,7 @@ pub(super) struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) width: Option<u32>,
 
-    /// Attempts beyond the first
+    /// Attempts beyond the first, for a child that fails
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(super) retries: u32,
 
@@ -64,15 +64,15 @@ pub(super) struct Common {
     #[arg(long, value_name = "stop|detach")]
     pub(super) on_exit: Option<OnExitFlag>,
 
-    /// Where attempts run
+    /// Where attempts run: in tmux windows, or bare, as processes without any
     #[arg(long, value_name = "tmux|bare", default_value = "tmux")]
     pub(super) terminal: TerminalFlag,
 
-    /// Let questions wait for a person
+    /// Let questions wait for a person (`decode ps` shows them, `decode answer` answers)
     #[arg(long)]
     pub(super) ask: bool,
 
-    /// Do not ask before dear runs
+    /// Do not ask before a run of many children with a model that costs
     #[arg(short, long)]
     pub(super) yes: bool,
 

@@ -54,6 +54,9 @@ pub(super) fn one(words: &[String]) -> Result<Prompt, CliError> {
         [] => {
             let mut text = String::new();
             append_pipe(&mut text)?;
+            if text.trim().is_empty() {
+                return Err(CliError::usage("no task; write it in quotes, or pipe it in"));
+            }
             text
         }
         [dash] if dash == "-" => read_stdin()?,

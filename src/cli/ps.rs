@@ -11,9 +11,11 @@ use crate::store::{parts, run as runs};
 const RECENT: usize = 3;
 
 /// Show runs and children: who needs you, what each is doing, what it has cost
+///
+/// Shown are the runs that go on, in any project, and the last three of this one. --all shows all.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Every run of every project
+    /// Every run of every project, ended ones too
     #[arg(short, long)]
     all: bool,
 

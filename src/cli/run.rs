@@ -24,8 +24,9 @@ use crate::supervisor::{self, Call};
 /// Run one agent and print its report
 ///
 /// stdout carries the report and nothing else. The run is kept on disk: `decode ps`, `decode show last`.
+/// An agent that edits works in a git worktree; its branch is named at the end.
 ///
-/// Example: decode run "Where is the agent tool function? Report the path with file:line."
+/// Example: decode run --agent explore "Where is the config file read? Report path:line."
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The task; `-` reads it from stdin
@@ -68,6 +69,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     if let Some(directory) = &args.attempt {
         return attempt::run(directory);
     }
+    asked::depth()?;
     let prompt = prompts::one(&args.task)?;
     let state = wire::state_root()?;
     let schema = args.json_schema.as_deref().map(read_schema).transpose()?;
@@ -167,7 +169,7 @@ async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common)
     listen(to, interrupt.clone())?;
     let ended = supervisor::drive(world, calls).await?;
     let report = last.lock().unwrap_or_else(PoisonError::into_inner).take();
-    print(directory, report.as_ref(), common.output_format)?;
+    print(directory, report.as_ref(), common.output_format, !common.quiet)?;
     Ok(match *interrupt.borrow() {
         Interrupt::CtrlC => 130,
         Interrupt::Terminate if ended.exit != exit::DONE => 143,
@@ -187,7 +189,7 @@ fn listen(to: mpsc::UnboundedSender<Call>, interrupt: Arc<watch::Sender<Interrup
     })
 }
 
-fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<(), CliError> {
+fn print(directory: &RunDir, report: Option<&Report>, format: Format, talks: bool) -> Result<(), CliError> {
     let (file, found) = parts::read(directory)?;
     let run = view::run(&file, &found);
     let child = run.children.first().ok_or_else(|| CliError::missing("the run has no child"))?;
@@ -196,6 +198,10 @@ fn print(directory: &RunDir, report: Option<&Report>, format: Format) -> Result<
         Format::Text => {
             if !body.trim().is_empty() {
                 output::deliver(body)?;
+            }
+            if let Some(branch) = child.branch.as_ref().filter(|_| talks) {
+                let files = crate::text::count(child.files_changed.len(), "file", "files");
+                output::talk(&format!("its work is on a branch ({files}): git merge {branch}"));
             }
             if let Some(error) = &child.error {
                 let mut said = CliError::new(exit::FAILED, error.clone());

@@ -13,7 +13,7 @@ use crate::store::{RunDir, parts, run as runs};
 /// Example: decode show last/3
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// RUN, RUN/3 or last
+    /// RUN, RUN/3, last or last/3
     #[arg(value_name = "RUN[/CHILD]")]
     target: Target,
 
@@ -64,14 +64,15 @@ pub(super) fn no_child(target: &Target, children: usize) -> CliError {
 }
 
 fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {
-    let attempt = directory.child(&part.id).attempt(child.attempts.max(1));
+    let newest = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
+    let attempt = directory.child(&part.id).attempt(newest);
     let mut lines = vec![
         format!("child     {} · {}", child.id, child.label),
-        format!("state     {} · {}", child.state.word(), child.doing),
+        format!("state     {}", joined(child.state.word(), &child.doing)),
         format!("attempts  {}", child.attempts),
         format!("model     {}", part.spec.model),
         format!("persona   {} · mode {}", part.spec.persona.name, part.spec.persona.mode),
-        format!("workspace {} · {}", part.spec.workspace, child.workspace),
+        format!("workspace {}", joined(&part.spec.workspace, &child.workspace)),
         format!(
             "spent     {} requests · {} tokens · {}",
             child.requests,
@@ -80,7 +81,7 @@ fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {
         ),
     ];
     if let Some(branch) = &child.branch {
-        lines.push(format!("branch    {branch}"));
+        lines.push(format!("branch    {branch} (git merge {branch})"));
     }
     if let Some(session) = &child.session {
         lines.push(format!("session   {session}"));
@@ -100,4 +101,9 @@ fn child(directory: &RunDir, child: &ChildSnapshot, part: &Part) {
     for line in lines {
         output::line(&crate::text::without_controls(&line));
     }
+}
+
+/// Both, or the first alone where the second adds nothing.
+fn joined(first: &str, second: &str) -> String {
+    if second.is_empty() || second == first { first.to_owned() } else { format!("{first} · {second}") }
 }

@@ -147,9 +147,8 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
         "offline" => Ok(Arc::new(Explorer { pace: Duration::from_millis(handover.pace_ms) })),
         "script" => match ScriptModel::open(Path::new(name)) {
             Ok(script) => Ok(Arc::new(script)),
-            Err(error) => {
-                Err(CliError::from_error(exit::MISSING, &error).hint("give the path of a script: script/FILE"))
-            }
+            Err(error) => Err(CliError::from_error(exit::MISSING, &error)
+                .hint("give the path of a script, as in script/turns.jsonl: one JSON object a line")),
         },
         _ => {
             let access = handover.access.iter().find(|access| access.provider == provider).ok_or_else(|| {

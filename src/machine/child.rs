@@ -489,9 +489,9 @@ impl Child {
         self.enter(state);
         let (child, attempt) = (self.id.clone(), self.memory.attempt);
         let mut effects = Vec::new();
-        // Windows of failed children stay, so that a person can read them.
-        if attempt > 0 && !shows {
-            effects.push(Effect::CloseWindow { child: child.clone(), attempt });
+        // Windows of failed children stay, so that a person can read them; of all others also those of earlier attempts go.
+        if !shows {
+            effects.extend((1..=attempt).map(|attempt| Effect::CloseWindow { child: child.clone(), attempt }));
         }
         if !keeps
             && self.memory.collected.clean

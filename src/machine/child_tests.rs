@@ -304,6 +304,20 @@ fn a_lease_that_comes_too_late_is_disposed() {
 }
 
 #[test]
+fn the_windows_of_all_attempts_go_with_a_child_that_is_done() {
+    let mut child = child_in(State::Collecting { why: None }, None);
+    child.memory.attempt = 3;
+    child.report = Some(report("found"));
+    let epoch = child.memory.epoch;
+    let effects = child.handle(ChildEvent::Collected { epoch, collected: Collected::default() }, NOW);
+    let closed: Vec<u32> = effects
+        .iter()
+        .filter_map(|effect| if let Effect::CloseWindow { attempt, .. } = effect { Some(*attempt) } else { None })
+        .collect();
+    assert_eq!(closed, [1, 2, 3]);
+}
+
+#[test]
 fn a_child_that_waits_for_a_person_is_not_called_silent() {
     let mut child = child_in(State::Running, Some(lease()));
     let asks = ChildEvent::Heard { attempt: 1, status: Box::new(status(Phase::Asking, 1)) };

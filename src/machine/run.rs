@@ -119,11 +119,17 @@ impl Machine {
             let Some(index) = self.children.iter().position(|child| self.is_ready(child)) else { break };
             let child = &self.children[index];
             let spent = child.memory().spent.total();
-            let event = match admission::grant(&self.purse(now), &child.spec.budget, &spent) {
+            let purse = self.purse(now);
+            let grant = |purse| admission::grant(purse, &child.spec.budget, &spent);
+            let event = match grant(&purse) {
                 Ok(grant) => ChildEvent::Admitted { grant },
                 // What is set aside for others may come back.
                 Err(_) if self.slots_in_use() > 0 => break,
-                Err(_) => ChildEvent::NeedsSettled { skip: Skip::Budget },
+                // A share of little is nothing; the first who waits takes the rest rather than the last.
+                Err(_) => match grant(&Purse { sharers: 1, ..purse }) {
+                    Ok(grant) => ChildEvent::Admitted { grant },
+                    Err(_) => ChildEvent::NeedsSettled { skip: Skip::Budget },
+                },
             };
             effects.extend(self.children[index].handle(event, now));
         }

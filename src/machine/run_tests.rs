@@ -92,6 +92,18 @@ fn children_start_in_order_as_slots_come_free() {
 }
 
 #[test]
+fn a_rest_too_small_to_share_goes_to_the_first_who_waits() {
+    let limits = Budget { requests: Some(1), ..Budget::NONE };
+    let mut machine = machine(2, vec![spec(), spec(), spec()], limits);
+    machine.start(NOW);
+    assert_eq!(active(&machine), [1]);
+    assert_eq!(machine.children()[0].memory().grant.requests, Some(1));
+    finish(&mut machine, 1);
+    let skipped = |child: &Child| *child.state() == State::Skipped { reason: Skip::Budget };
+    assert!(skipped(&machine.children()[1]) && skipped(&machine.children()[2]));
+}
+
+#[test]
 fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
     let needs = |needs: Vec<u32>| ChildSpec { needs, ..spec() };
     let mut machine = machine(4, vec![spec(), needs(vec![1]), needs(vec![2]), spec()], Budget::NONE);

@@ -82,7 +82,7 @@ fn child(part: &Part) -> ChildSnapshot {
         id: part.id.clone(),
         label: part.spec.label.clone(),
         state: name(state),
-        attempts: memory.map_or(0, |memory| memory.attempt),
+        attempts: memory.map_or(0, tried),
         doing: doing(part, state),
         requests: usage.requests,
         elapsed_s,
@@ -103,6 +103,11 @@ fn child(part: &Part) -> ChildSnapshot {
         question: part.status.as_ref().filter(|_| live).and_then(|status| status.question.clone()),
         session: part.session.clone(),
     }
+}
+
+/// Attempts that count: one that a provider's limit ended was no try of the child's.
+fn tried(memory: &Memory) -> u32 {
+    if memory.attempt == 0 { 0 } else { memory.used.max(1) }
 }
 
 /// The word for a state; the machine has no other use for it.
@@ -209,8 +214,8 @@ fn section(part: &Part) -> Section {
         notes.push(format!("its work is on branch {branch} ({})", crate::text::count(files, "file", "files")));
     }
     notes.extend(collected.into_iter().flat_map(|collected| collected.notes.iter().cloned()));
-    if let Some(memory) = part.memory.as_ref().filter(|memory| memory.attempt > 1) {
-        notes.push(format!("{} attempts", memory.attempt));
+    if let Some(tries) = part.memory.as_ref().map(tried).filter(|tries| *tries > 1) {
+        notes.push(format!("{tries} attempts"));
     }
     Section {
         id: part.id.clone(),

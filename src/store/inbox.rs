@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use super::AttemptDir;
 use super::key::Key;
@@ -47,7 +48,12 @@ pub(crate) struct Inbox {
     door: Door,
     /// Files already read but not yet settled.
     known: HashSet<String>,
+    /// When the directory had last changed at the last look, if that was long enough before it.
+    still: Option<SystemTime>,
 }
+
+/// Two changes of a directory closer together than the clock of its file system ticks look like one.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// What an attempt is called in the `to` of a request.
 pub(crate) fn names_of(brief: &Brief) -> Vec<String> {
@@ -57,12 +63,19 @@ pub(crate) fn names_of(brief: &Brief) -> Vec<String> {
 
 impl Inbox {
     pub(crate) fn new(dir: AttemptDir, key: Key, names: Vec<String>) -> Self {
-        Self { dir, key, names, door: Door::Open, known: HashSet::new() }
+        Self { dir, key, names, door: Door::Open, known: HashSet::new(), still: None }
     }
 
     /// What came since the last look, in the order it was sent.
     pub(crate) fn look(&mut self) -> Vec<Found> {
         let place = self.place();
+        // Asked first, because to list a directory wakes the supervisor that watches the one above: with a hundred
+        // children that look each second, most of what it does.
+        let changed = std::fs::metadata(&place).and_then(|metadata| metadata.modified()).ok();
+        if changed.is_some() && changed == self.still {
+            return Vec::new();
+        }
+        self.still = changed.filter(|at| at.elapsed().is_ok_and(|age| age > SETTLED));
         let mut found = Vec::new();
         for file in files_in(&place) {
             if self.known.contains(&file) {
@@ -95,6 +108,7 @@ impl Inbox {
     /// Takes no more; what had come by then is found by the next look. Closing twice does the same as once.
     pub(crate) fn close(&mut self) {
         self.door = Door::Closed;
+        self.still = None;
         close(&self.dir);
     }
 
@@ -195,6 +209,18 @@ mod tests {
         assert!(inbox.dir.seen().join(&first.file).exists());
         let unread = undelivered(&inbox.dir, &inbox.names, &key);
         assert_eq!(unread.iter().map(|request| request.id.as_str()).collect::<Vec<_>>(), ["30", "200"]);
+    }
+
+    #[test]
+    fn a_letter_is_found_in_an_inbox_that_was_still_for_long() {
+        let (_directory, mut inbox, key) = open();
+        let long_ago = SystemTime::now() - Duration::from_secs(60);
+        std::fs::File::open(inbox.dir.inbox()).unwrap().set_modified(long_ago).unwrap();
+        assert!(inbox.look().is_empty());
+        assert_eq!(inbox.still, Some(long_ago), "it is not listed again before it changes");
+        send(&inbox.dir.inbox(), &letter(7, Asked::Steer), &key).unwrap();
+        assert_eq!(ids(&inbox.look()), ["7"]);
+        assert_eq!(inbox.still, None, "a change this fresh may hide another");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::journal::{self, Tail};
 use super::observed;
-use super::run::{self, RunError};
+use super::run::{self, Damaged, RunError};
 use super::{AttemptDir, RunDir, attempt};
 use crate::machine::state::Memory;
 use crate::machine::view::Part;
@@ -58,7 +58,8 @@ impl Reader {
         // A journal that cannot be read hides states, not the run: what else is there is shown.
         let entries = self.journal.more().unwrap_or_default();
         self.memories.extend(journal::last_of_each(entries));
-        for (id, spec) in run::read_specs_but(&self.directory, |id| self.parts.iter().any(|part| part.id == *id))? {
+        let known = |id: &ChildId| self.parts.iter().any(|part| part.id == *id);
+        for (id, spec) in run::read_specs_but(&self.directory, known, Damaged::PassedOver)? {
             self.parts.push(unread(id, spec));
         }
         self.parts.sort_by(|a, b| a.id.cmp(&b.id));

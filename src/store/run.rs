@@ -28,6 +28,8 @@ pub(crate) enum RunError {
     Newer { path: PathBuf, version: u32 },
     #[error("failed to make `{path}`")]
     Make { path: PathBuf, source: std::io::Error },
+    #[error("failed to read `{path}`")]
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("the state directory `{path}` belongs to another user")]
     Foreign { path: PathBuf },
     #[error("the state directory `{path}` is not a directory")]
@@ -58,6 +60,8 @@ pub(crate) fn open_root(path: &Path) -> Result<StateRoot, RunError> {
     }
     let root = StateRoot::at(path);
     make_directory(&root.runs())?;
+    // Looked at now: to whoever may not list it, it would seem to hold no run.
+    std::fs::read_dir(root.runs()).map_err(|source| RunError::Unreadable { path: root.runs(), source })?;
     Ok(root)
 }
 
@@ -96,7 +100,7 @@ pub(crate) fn create(
 }
 
 fn fill(directory: &RunDir, spec: &RunSpec, children: &[ChildSpec]) -> Result<(), RunError> {
-    for path in [directory.inbox(), directory.seen(), directory.children()] {
+    for path in [directory.inbox(), directory.children()] {
         make_directory(&path)?;
     }
     let mut specs = Vec::new();
@@ -177,13 +181,23 @@ fn read_spec(path: &Path) -> Result<ChildSpec, RunError> {
 
 /// All children of a run, in the order asked.
 pub(crate) fn read_specs(directory: &RunDir) -> Result<Vec<(ChildId, ChildSpec)>, RunError> {
-    read_specs_but(directory, |_| false)
+    read_specs_but(directory, |_| false, Damaged::Refused)
+}
+
+/// What becomes of a child whose spec cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damaged {
+    /// A supervisor must not drive half a run.
+    Refused,
+    /// A viewer shows the others.
+    PassedOver,
 }
 
 /// The children that are not known yet, in the order asked.
 pub(crate) fn read_specs_but(
     directory: &RunDir,
     is_known: impl Fn(&ChildId) -> bool,
+    damaged: Damaged,
 ) -> Result<Vec<(ChildId, ChildSpec)>, RunError> {
     let path = directory.children();
     let wrong = |source| FileError::Read { path: path.clone(), source };
@@ -193,8 +207,11 @@ pub(crate) fn read_specs_but(
         if let Ok(id) = ChildId::try_from(name)
             && !is_known(&id)
         {
-            let spec = read_spec(&directory.child(&id).spec())?;
-            children.push((id, spec));
+            match (read_spec(&directory.child(&id).spec()), damaged) {
+                (Ok(spec), _) => children.push((id, spec)),
+                (Err(error), Damaged::Refused) => return Err(error),
+                (Err(_), Damaged::PassedOver) => {}
+            }
         }
     }
     children.sort_by(|a, b| a.0.cmp(&b.0));

@@ -71,7 +71,11 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
     let effects = state.machine.start(now);
     state.perform(effects, now)?;
     state.take_requests(now)?;
-    state.publish(now);
+    match state.world.places {
+        // Whoever started it waits to read that it is driven.
+        Places::Terminal(_) => state.publish(now),
+        Places::Here(_) => state.published_ms = now.mono_ms,
+    }
     let mut rescan = tokio::time::interval(Duration::from_millis(numbers::RESCAN));
     rescan.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -200,7 +204,7 @@ impl Loop {
         let identity = Identity::from(&claim);
         match liveness(&identity) {
             Liveness::Alive if !claim.revoked => {
-                self.track(child, number, identity, None);
+                self.track(child, number, identity, claim.pane.map(|pane| terminal::Handle::Window { pane }));
             }
             Liveness::Alive | Liveness::Gone => {
                 let gone = Message::ProcessGone { child, attempt: number, exit: Some(Exit::Unknown) };

@@ -29,23 +29,21 @@ pub(super) enum Process {
     Task { end: watch::Sender<End>, abort: AbortHandle },
 }
 
-/// All that live, by child. A child has one current attempt.
+/// All that live, and those that are over but whose windows are there still.
 #[derive(Debug, Default)]
-pub(super) struct Living(HashMap<ChildId, Live>);
+pub(super) struct Living(HashMap<(ChildId, u32), Live>);
 
 impl Living {
     pub(super) fn insert(&mut self, child: ChildId, live: Live) {
-        self.0.insert(child, live);
+        self.0.insert((child, live.attempt), live);
     }
 
     pub(super) fn get(&self, child: &ChildId, attempt: u32) -> Option<&Live> {
-        self.0.get(child).filter(|live| live.attempt == attempt)
+        self.0.get(&(child.clone(), attempt))
     }
 
     pub(super) fn remove(&mut self, child: &ChildId, attempt: u32) {
-        if self.get(child, attempt).is_some() {
-            self.0.remove(child);
-        }
+        self.0.remove(&(child.clone(), attempt));
     }
 
     /// Signals the tree of an attempt; if nothing of it lives, its end is told at once.

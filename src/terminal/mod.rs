@@ -30,9 +30,8 @@ pub(crate) struct Opened {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Handle {
-    /// tmux ids, `@4` and `%7`.
+    /// The id of its pane, `%7`: tmux finds the window by it too, and the child's claim has it.
     Window {
-        window: String,
         pane: String,
     },
     Process {

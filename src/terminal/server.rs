@@ -417,7 +417,7 @@ pub(super) fn parse_opened(text: &str) -> Option<Opened> {
     let mut fields = text.trim_end().lines().last()?.split(' ');
     let (window, pane, pid) = (fields.next()?, fields.next()?, fields.next()?);
     checked_id(window, '@').and_then(|()| checked_id(pane, '%')).ok()?;
-    let handle = Handle::Window { window: window.to_owned(), pane: pane.to_owned() };
+    let handle = Handle::Window { pane: pane.to_owned() };
     Some(Opened { handle, pid: pid.parse().ok()? })
 }
 

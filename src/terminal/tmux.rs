@@ -61,8 +61,8 @@ impl Tmux {
     }
 
     async fn close_window(&self, handle: &Handle) -> Result<(), TerminalError> {
-        let (window, _) = ids(handle)?;
-        match self.control.send(&words(&KillWindow::new().target_window(window).build())).await {
+        let pane = pane_of(handle)?;
+        match self.control.send(&words(&KillWindow::new().target_window(pane).build())).await {
             Err(TerminalError::Refused { message }) if is_missing(&message) => Ok(()),
             // All windows went with it.
             Err(TerminalError::ServerGone) => Ok(()),
@@ -71,7 +71,7 @@ impl Tmux {
     }
 
     async fn exit_of(&self, handle: &Handle) -> Result<Exit, TerminalError> {
-        let (_, pane) = ids(handle)?;
+        let pane = pane_of(handle)?;
         let format = "#{pane_id} #{pane_dead} #{pane_dead_status} #{pane_dead_signal}";
         let command = words(&ListPanes::new().target(pane).format(format).build());
         let deadline = Instant::now() + REAPED;
@@ -137,13 +137,12 @@ impl Terminal for Tmux {
     }
 }
 
-/// Window and pane, both proven to be ids: a handle may have been read from a file.
-fn ids(handle: &Handle) -> Result<(&str, &str), TerminalError> {
+/// The pane, proven to be an id: a handle may have been read from a file.
+fn pane_of(handle: &Handle) -> Result<&str, TerminalError> {
     match handle {
-        Handle::Window { window, pane } => {
-            checked_id(window, '@')?;
+        Handle::Window { pane } => {
             checked_id(pane, '%')?;
-            Ok((window, pane))
+            Ok(pane)
         }
         Handle::Process { pid } => Err(refused(format!("process {pid} has no window"))),
     }
@@ -446,7 +445,7 @@ mod tests {
             (path, tmux.open(window("01-a", &["sh", "-c", &script])).await.unwrap())
         });
         for (path, opened) in within(futures_util::future::join_all(opening)).await {
-            let Handle::Window { pane, .. } = opened.handle else { panic!("a window has a pane") };
+            let Handle::Window { pane } = opened.handle else { panic!("a window has a pane") };
             assert_eq!(String::from_utf8(content(&path).await).unwrap().trim_end(), pane);
         }
     }
@@ -501,8 +500,8 @@ mod tests {
     async fn a_handle_that_is_no_id_never_reaches_tmux() {
         let private = Private::new();
         let tmux = private.run().await;
-        for (window, pane) in [("supervisor", "%0"), ("@", "%0"), ("@0", "0"), ("@0;", "%0"), ("@-1", "%0")] {
-            let handle = Handle::Window { window: window.to_owned(), pane: pane.to_owned() };
+        for pane in ["supervisor", "%", "0", "%0;", "%-1", "@0"] {
+            let handle = Handle::Window { pane: pane.to_owned() };
             assert!(tmux.close(&handle).await.is_err(), "{handle:?}");
             assert!(tmux.exit(&handle).await.is_err(), "{handle:?}");
         }
@@ -648,7 +647,8 @@ mod tests {
     async fn the_supervisor_finds_its_own_window_and_lets_it_close() {
         let private = Private::new();
         let started = private.start(RUN, &words(&["sh", "-c", "read line"])).await.unwrap();
-        let Handle::Window { window: id, pane } = &started.opened.handle else { panic!("a window has a pane") };
+        let Handle::Window { pane } = &started.opened.handle else { panic!("a window has a pane") };
+        let id = private.ask(&["display-message", "-p", "-t", pane, "#{window_id}"]);
         let tmux = Tmux::new(private.server(), RUN).unwrap();
         assert!(private.server().let_window_close("%999").await.is_err());
         private.server().let_window_close(pane).await.unwrap();
@@ -678,8 +678,9 @@ mod tests {
         let private = Private::new();
         let tmux = private.run().await;
         let opened = tmux.open(window("01-a", &["sleep", "600"])).await.unwrap();
-        let Handle::Window { window: id, .. } = &opened.handle else { panic!("a window has a pane") };
-        let argv = private.server().attach_argv(RUN, id, "v1").unwrap();
+        let Handle::Window { pane } = &opened.handle else { panic!("a window has a pane") };
+        let id = private.ask(&["display-message", "-p", "-t", pane, "#{window_id}"]);
+        let argv = private.server().attach_argv(RUN, &id, "v1").unwrap();
         let mut child = viewer(&private, &argv);
         let shown = async {
             while private.ask(&["display-message", "-p", "-t", "=k3x9ab-v1:", "#{session_name} #{window_id}"])

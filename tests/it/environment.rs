@@ -141,12 +141,29 @@ impl Environment {
 
     /// A world whose only model answers as scripted.
     pub(crate) fn with_model(script: Script) -> Self {
-        let mut environment = Self::new();
+        Self::new().and_model(script)
+    }
+
+    /// The same world with a model.
+    pub(crate) fn and_model(mut self, script: Script) -> Self {
         let server = ModelServer::start(script);
-        environment.set("OPENAI_BASE_URL", &server.url());
-        environment.set("OPENAI_API_KEY", "x");
-        environment.model = Some(server);
-        environment
+        self.set("OPENAI_BASE_URL", &server.url());
+        self.set("OPENAI_API_KEY", "x");
+        self.serve(server)
+    }
+
+    /// The same world with a model that it knows how to reach.
+    pub(crate) fn serve(mut self, server: ModelServer) -> Self {
+        self.model = Some(server);
+        self
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.root.path().join("h")
     }
 
     /// A variable of every command from now on.

@@ -7,6 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Map, Value};
 
 use crate::model::message::{Message, ToolCall, ToolInput, ToolResult};
+use crate::text::prefix;
+
+/// Bytes of a question that nobody writes by chance.
+const QUOTED: usize = 32;
 
 /// The lines of one file, by number.
 pub(super) type Lines<'a> = BTreeMap<usize, &'a str>;
@@ -71,7 +75,22 @@ impl<'a> Evidence<'a> {
                 }
             }
         }
+        evidence.forget_quotations(messages);
         evidence
+    }
+
+    /// A line that quotes the question, as a script that asks it does, is no answer to it.
+    fn forget_quotations(&mut self, messages: &[Message]) {
+        let quoted = messages.iter().filter_map(|message| match message {
+            Message::User(asked) => asked.text.lines().map(str::trim).find(|line| line.len() >= QUOTED),
+            Message::Assistant(_) | Message::Tool(_) => None,
+        });
+        for start in quoted.map(|line| prefix(line, QUOTED)) {
+            for lines in self.files.values_mut() {
+                lines.retain(|_, line| !line.contains(start));
+            }
+        }
+        self.files.retain(|_, lines| !lines.is_empty());
     }
 
     fn take(&mut self, call: &'a ToolCall, result: &'a ToolResult) {
@@ -182,5 +201,24 @@ mod tests {
         assert_eq!(evidence.line("a.rs", 2), Some("second"));
         assert_eq!(evidence.line("b.rs", 1), None);
         assert_eq!((evidence.read_files(), evidence.turns), (vec!["a.rs"], 1));
+    }
+
+    #[test]
+    fn a_line_that_quotes_the_question_is_no_answer_to_it() {
+        let question = "Where is the state of a child changed? Report path:line.";
+        let call = ToolCall {
+            id: "1".into(),
+            name: "grep".into(),
+            input: ToolInput::from_value(serde_json::json!({"pattern": "x"})),
+        };
+        let output = format!("Makefile:3:  '{question}'\nsrc/child.rs:7:fn change_state()");
+        let messages = [
+            Message::User(crate::model::message::UserMessage { text: question.into(), by: "task".into() }),
+            Message::Assistant(crate::model::message::AssistantMessage { calls: vec![call], ..Default::default() }),
+            Message::Tool(ToolResult { call: "1".into(), name: "grep".into(), ok: true, output }),
+        ];
+        let evidence = Evidence::of(&messages, 0);
+        assert_eq!(evidence.line("src/child.rs", 7), Some("fn change_state()"));
+        assert!(!evidence.files.contains_key("Makefile"));
     }
 }
