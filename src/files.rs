@@ -1,7 +1,7 @@
 //! Files: written whole or not at all, read with a bound, created once, opened beneath a root.
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
@@ -102,6 +102,19 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<String, FileError> {
         return Err(FileError::TooLarge { path: path.to_owned(), limit });
     }
     String::from_utf8(bytes).map_err(|_| FileError::NotText { path: path.to_owned() })
+}
+
+/// The last whole lines of a log, at most `bytes` of them. `None` if there are none.
+pub(crate) fn tail(path: &Path, bytes: u64) -> Option<String> {
+    let mut file = std::fs::File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes))).ok()?;
+    let mut tail = Vec::new();
+    file.take(bytes).read_to_end(&mut tail).ok()?;
+    let text = String::from_utf8_lossy(&tail).into_owned();
+    // The first line is cut if the file was longer.
+    let text = if length > bytes { text.split_once('\n').map_or("", |(_, rest)| rest).to_owned() } else { text };
+    Some(text).filter(|text| !text.trim().is_empty())
 }
 
 /// Makes files that were written one after the other survive a power cut, with their names.
@@ -251,6 +264,18 @@ fn real(path: &Path) -> std::io::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tail_is_whole_lines_and_nothing_where_there_are_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log.txt");
+        assert_eq!(tail(&log, 8), None);
+        std::fs::write(&log, "first\nsecond\nthird\n").unwrap();
+        assert_eq!(tail(&log, 100).unwrap(), "first\nsecond\nthird\n");
+        assert_eq!(tail(&log, 8).unwrap(), "third\n");
+        std::fs::write(&log, " \n").unwrap();
+        assert_eq!(tail(&log, 8), None);
+    }
 
     #[test]
     fn a_file_is_created_once() {

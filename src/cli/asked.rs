@@ -13,6 +13,7 @@ use crate::model::budget::Budget;
 use crate::model::child::{Ask, ChildSpec, Evidence, Harness};
 use crate::model::id::{RUN_LENGTH, RunId};
 use crate::model::persona::{Mode, Persona};
+use crate::model::provider::{ProviderKind, provider_of};
 use crate::model::run::{OnExit, Place, RunSpec};
 use crate::model::tool_name::ToolName;
 use crate::store::catalog::Catalog;
@@ -309,16 +310,17 @@ fn key_name(settings: &Settings, provider: &str) -> Option<String> {
 /// How to reach each provider that some child speaks to.
 fn access(children: &[ChildSpec], settings: &Settings) -> Result<Vec<Access>, CliError> {
     let providers: BTreeSet<&str> =
-        children.iter().filter_map(|child| child.model.split('/').next()).filter(|name| !is_local(name)).collect();
+        children.iter().map(|child| provider_of(&child.model)).filter(|name| !is_local(name)).collect();
     providers.into_iter().map(|provider| access_to(provider, settings)).collect()
 }
 
 fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
     let named = settings.providers.get(provider);
-    let kind = match named.and_then(|named| named.kind) {
-        Some(kind) => format!("{kind:?}").to_lowercase(),
-        None if wire::kind(provider).is_some() => provider.to_owned(),
-        None if named.is_some() => "openai".to_owned(),
+    let told = named.and_then(|named| named.kind).or_else(|| ProviderKind::of(provider));
+    let kind = match told {
+        Some(kind) => kind,
+        // What people run themselves mostly speaks this one.
+        None if named.is_some() => ProviderKind::OpenAi,
         None => {
             return Err(CliError::usage(format!("nothing is known of the provider `{provider}`")).hint(format!(
                 "write `providers: {{{provider}: {{base_url: URL}}}}` to ~/.config/decode/settings.yaml"
@@ -332,7 +334,7 @@ fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
     let known = KNOWN.iter().find(|known| known.0 == provider).map(|known| known.1.to_owned());
     let key_name = key_name(settings, provider).or(known);
     let key = key_name.as_deref().and_then(wire::secret);
-    if key.is_none() && base_url.is_none() && provider != "ollama" {
+    if key.is_none() && base_url.is_none() && kind != ProviderKind::Ollama {
         let name = key_name.unwrap_or_else(|| format!("{}_API_KEY", provider.to_uppercase()));
         return Err(CliError::missing(format!("{name} is not set")).hint(format!("export {name}=…")));
     }
@@ -344,7 +346,7 @@ fn is_local(provider: &str) -> bool {
 }
 
 fn is_free(model: &str) -> bool {
-    model.split('/').next().is_some_and(is_local)
+    is_local(provider_of(model))
 }
 
 /// What is started, in one line.
@@ -370,7 +372,7 @@ fn model_words(model: &str, handover: &Handover) -> String {
     if model == OFFLINE {
         return format!("{model} (no model, search only)");
     }
-    let provider = model.split('/').next().unwrap_or_default();
+    let provider = provider_of(model);
     let keyed = handover.access.iter().any(|access| access.provider == provider && access.key.is_some());
     match KNOWN.iter().find(|known| known.0 == provider).filter(|_| keyed) {
         Some((_, key, _)) => format!("{model} ({key})"),

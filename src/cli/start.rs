@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error::CliError;
 use super::{exit, wire};
 use crate::command::spawn_detached;
+use crate::files;
 use crate::model::run::{OnExit, Place, RunSpec, RunState};
 use crate::store::RunDir;
 use crate::store::handover::Handover;
@@ -47,12 +48,16 @@ pub(super) async fn supervisor(directory: &RunDir, spec: &RunSpec, handover: &Ha
     };
     if tokio::time::timeout(PATIENCE, drives).await.is_err() {
         let _ = std::fs::remove_file(&path);
-        let log = std::fs::read_to_string(directory.supervisor_log()).unwrap_or_default();
         let error = CliError::missing(format!("the supervisor of {} did not start", spec.run));
-        let tail = crate::text::suffix(&log, 2_000).trim();
-        return Err(if tail.is_empty() { error.hint("--terminal bare says more") } else { error.hint(tail) });
+        let words = last_words(directory).unwrap_or_else(|| "--terminal bare says more".to_owned());
+        return Err(error.hint(words));
     }
     Ok(())
+}
+
+/// What a supervisor said last, where it ended without another word.
+pub(super) fn last_words(directory: &RunDir) -> Option<String> {
+    files::tail(&directory.supervisor_log(), 2_000).map(|words| words.trim().to_owned())
 }
 
 async fn start(directory: &RunDir, spec: &RunSpec, handover: &std::path::Path) -> Result<(), CliError> {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::error::CliError;
 use super::progress::Progress;
-use super::{exit, output, wire};
+use super::{exit, output, start, wire};
 use crate::command::PidFd;
 use crate::machine::view::{self, Part};
 use crate::model::request::Asked;
@@ -135,9 +135,7 @@ fn last_words(directory: &RunDir) -> Option<String> {
     if crate::files::is_full(directory.path()) {
         return Some(format!("the disk of `{}` is full", directory.path().display()));
     }
-    let log = std::fs::read_to_string(directory.supervisor_log()).ok()?;
-    let words = crate::text::suffix(&log, 2_000).trim();
-    (!words.is_empty()).then(|| words.trim_start_matches("error: ").to_owned())
+    start::last_words(directory).map(|words| words.trim_start_matches("error: ").to_owned())
 }
 
 fn leave(file: &RunFile, code: u8) -> Followed {

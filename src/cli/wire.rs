@@ -12,7 +12,7 @@ use crate::model::brief::Claim;
 use crate::model::id::{RunId, Target};
 use crate::model::time::{Now, Timestamp};
 use crate::provider::Provider;
-use crate::provider::http::{Endpoint, Http, Kind};
+use crate::provider::http::{Endpoint, Http};
 use crate::provider::offline::Explorer;
 use crate::provider::script::ScriptModel;
 use crate::store::catalog::Catalog;
@@ -155,27 +155,13 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
                 CliError::missing(format!("nothing is known of the provider `{provider}`"))
                     .hint("name it under `providers` in ~/.config/decode/settings.yaml")
             })?;
-            Ok(Arc::new(Http::new(endpoint(access)?)))
+            Ok(Arc::new(Http::new(endpoint(access))))
         }
     }
 }
 
-fn endpoint(access: &Access) -> Result<Endpoint, CliError> {
-    let kind = kind(&access.kind)
-        .ok_or_else(|| CliError::missing(format!("`{}` is not a dialect decode speaks", access.kind)))?;
-    Ok(Endpoint { base_url: access.base_url.clone(), key: access.key.clone(), ..Endpoint::new(kind) })
-}
-
-/// The dialect by its name.
-pub(super) fn kind(name: &str) -> Option<Kind> {
-    match name {
-        "anthropic" => Some(Kind::Anthropic),
-        "openai" => Some(Kind::OpenAi),
-        "gemini" => Some(Kind::Gemini),
-        "ollama" => Some(Kind::Ollama),
-        "openrouter" => Some(Kind::OpenRouter),
-        _ => None,
-    }
+fn endpoint(access: &Access) -> Endpoint {
+    Endpoint { base_url: access.base_url.clone(), key: access.key.clone(), ..Endpoint::new(access.kind) }
 }
 
 /// Every tool there is.

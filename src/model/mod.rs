@@ -8,6 +8,7 @@ pub(crate) mod child;
 pub(crate) mod id;
 pub(crate) mod message;
 pub(crate) mod persona;
+pub(crate) mod provider;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod rule;

@@ -22,67 +22,46 @@ use super::frames::{Answer, Dialect, ending};
 use super::wire::{self, Caching};
 use super::{EventStream, Provider, ProviderError, ProviderEvent, Request, failure};
 use crate::model::message::StopReason;
+use crate::model::provider::ProviderKind;
 use crate::model::time::Timestamp;
 use crate::model::usage::Usage;
 
 /// Sent where a server of the user's own needs no key, because the dialects have no way to send none.
 const NO_KEY: &str = "none";
 
-/// Whose API it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Anthropic,
-    OpenAi,
-    Gemini,
-    Ollama,
-    OpenRouter,
+/// Where an API is, unless the user says otherwise.
+const fn usual_url(kind: ProviderKind) -> &'static str {
+    match kind {
+        ProviderKind::Anthropic => "https://api.anthropic.com/v1/",
+        ProviderKind::OpenAi => "https://api.openai.com/v1/",
+        ProviderKind::Gemini => "https://generativelanguage.googleapis.com/v1beta/",
+        ProviderKind::Ollama => "http://localhost:11434/v1/",
+        ProviderKind::OpenRouter => "https://openrouter.ai/api/v1/",
+    }
 }
 
-impl Kind {
-    /// The name before the slash in `provider/model`.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Anthropic => "anthropic",
-            Self::OpenAi => "openai",
-            Self::Gemini => "gemini",
-            Self::Ollama => "ollama",
-            Self::OpenRouter => "openrouter",
-        }
+/// Named always: `genai` would guess by the model's name, and guess Ollama for one it does not know.
+const fn adapter(kind: ProviderKind) -> AdapterKind {
+    match kind {
+        ProviderKind::Anthropic => AdapterKind::Anthropic,
+        ProviderKind::Gemini => AdapterKind::Gemini,
+        // Ollama's own API has no more than the compatible one that we know the faults of.
+        ProviderKind::OpenAi | ProviderKind::Ollama | ProviderKind::OpenRouter => AdapterKind::OpenAI,
     }
+}
 
-    const fn base_url(self) -> &'static str {
-        match self {
-            Self::Anthropic => "https://api.anthropic.com/v1/",
-            Self::OpenAi => "https://api.openai.com/v1/",
-            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta/",
-            Self::Ollama => "http://localhost:11434/v1/",
-            Self::OpenRouter => "https://openrouter.ai/api/v1/",
-        }
-    }
-
-    /// Named always: `genai` would guess by the model's name, and guess Ollama for one it does not know.
-    const fn adapter(self) -> AdapterKind {
-        match self {
-            Self::Anthropic => AdapterKind::Anthropic,
-            Self::Gemini => AdapterKind::Gemini,
-            // Ollama's own API has no more than the compatible one that we know the faults of.
-            Self::OpenAi | Self::Ollama | Self::OpenRouter => AdapterKind::OpenAI,
-        }
-    }
-
-    const fn dialect(self) -> Option<Dialect> {
-        match self {
-            Self::Anthropic => Some(Dialect::Anthropic),
-            Self::OpenAi | Self::Ollama | Self::OpenRouter => Some(Dialect::OpenAi),
-            Self::Gemini => None,
-        }
+const fn dialect(kind: ProviderKind) -> Option<Dialect> {
+    match kind {
+        ProviderKind::Anthropic => Some(Dialect::Anthropic),
+        ProviderKind::OpenAi | ProviderKind::Ollama | ProviderKind::OpenRouter => Some(Dialect::OpenAi),
+        ProviderKind::Gemini => None,
     }
 }
 
 /// Where a model is reached. Not `Debug`: it holds the key.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ProviderKind,
     pub(crate) base_url: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) connect_timeout: Duration,
@@ -93,7 +72,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(crate) const fn new(kind: Kind) -> Self {
+    pub(crate) const fn new(kind: ProviderKind) -> Self {
         Self {
             kind,
             base_url: None,
@@ -106,9 +85,9 @@ impl Endpoint {
 
     /// The base URL with a slash at its end: without one, joining drops the last part of the path.
     fn base(&self) -> String {
-        let mut base = self.base_url.as_deref().unwrap_or(self.kind.base_url()).trim().trim_end_matches('/').to_owned();
+        let mut base = self.base_url.as_deref().unwrap_or(usual_url(self.kind)).trim().trim_end_matches('/').to_owned();
         // These two are named without the version by their own tools.
-        let versionless = matches!(self.kind, Kind::Anthropic | Kind::Ollama);
+        let versionless = matches!(self.kind, ProviderKind::Anthropic | ProviderKind::Ollama);
         if versionless && !base.ends_with("/v1") {
             base.push_str("/v1");
         }
@@ -118,7 +97,7 @@ impl Endpoint {
 
     fn key(&self) -> Option<&str> {
         let key = self.key.as_deref().map(str::trim).filter(|key| !key.is_empty());
-        let keyless = self.base_url.is_some() || self.kind == Kind::Ollama;
+        let keyless = self.base_url.is_some() || self.kind == ProviderKind::Ollama;
         key.or(keyless.then_some(NO_KEY))
     }
 }
@@ -147,7 +126,7 @@ impl Http {
         Ok(ServiceTarget {
             endpoint: genai::resolver::Endpoint::from_owned(self.endpoint.base()),
             auth: AuthData::from_single(key),
-            model: ModelIden::new(kind.adapter(), model),
+            model: ModelIden::new(adapter(kind), model),
         })
     }
 
@@ -157,12 +136,12 @@ impl Http {
             .with_capture_usage(true)
             .with_stream_header_timeout(self.endpoint.header_timeout)
             .with_stream_read_timeout(self.endpoint.read_timeout);
-        match self.endpoint.kind.dialect() {
+        match dialect(self.endpoint.kind) {
             // Calls are not captured: `genai` would make an array as long as the index a server names.
             Some(_) => options = options.with_raw_frame_sink_arc(Arc::clone(frames) as Arc<dyn ChatFrameSink>),
             None => options = options.with_capture_tool_calls(true),
         }
-        if self.endpoint.kind.adapter() == AdapterKind::OpenAI {
+        if adapter(self.endpoint.kind) == AdapterKind::OpenAI {
             // Otherwise `-max` or `-high` is cut off a model's name and taken as an effort. A budget is an effort that
             // this dialect does not send.
             options = options.with_reasoning_effort(ReasoningEffort::Budget(0));
@@ -197,7 +176,7 @@ impl Http {
 impl Provider for Http {
     fn stream(&self, request: Request) -> EventStream {
         let frames = Arc::new(Frames::default());
-        let source = match self.endpoint.kind.dialect() {
+        let source = match dialect(self.endpoint.kind) {
             Some(dialect) => Source::Frames(dialect, Arc::clone(&frames), Answer::new(dialect)),
             None => Source::Events,
         };
@@ -419,9 +398,9 @@ mod tests {
     use super::*;
     use crate::model::message::{AssistantMessage, Message, ToolCall, ToolInput, ToolResult, ToolSpec, UserMessage};
 
-    const BOTH: [Kind; 2] = [Kind::Anthropic, Kind::OpenAi];
+    const BOTH: [ProviderKind; 2] = [ProviderKind::Anthropic, ProviderKind::OpenAi];
 
-    fn endpoint(kind: Kind, base_url: String) -> Endpoint {
+    fn endpoint(kind: ProviderKind, base_url: String) -> Endpoint {
         Endpoint { base_url: Some(base_url), key: Some("secret\n".into()), ..Endpoint::new(kind) }
     }
 
@@ -482,7 +461,7 @@ mod tests {
         got
     }
 
-    async fn answer(kind: Kind, step: Step) -> Got {
+    async fn answer(kind: ProviderKind, step: Step) -> Got {
         let server = ModelServer::start(Script::steps(vec![step]));
         ask(&Http::new(endpoint(kind, server.url())), request(vec![user("go")])).await
     }
@@ -516,7 +495,7 @@ mod tests {
             assert!(provider.client.get().is_none(), "nothing is built before the first request");
             // `-max` is a part of this name and no wish for effort.
             let named = Request { model: "gpt-codex-max".into(), ..request(vec![user("go")]) };
-            let named = if kind == Kind::OpenAi { named } else { request(vec![user("go")]) };
+            let named = if kind == ProviderKind::OpenAi { named } else { request(vec![user("go")]) };
             let model = named.model.clone();
             ask(&provider, named).await.end.unwrap();
             let sent = server.requests().remove(0);
@@ -526,7 +505,7 @@ mod tests {
             assert_eq!(sent.body.get("reasoning_effort"), None);
             let roles: Vec<&str> =
                 sent.body["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
-            if kind == Kind::Anthropic {
+            if kind == ProviderKind::Anthropic {
                 assert_eq!((sent.path.as_str(), sent.header("x-api-key")), ("/v1/messages", Some("secret")));
                 assert_eq!((sent.body["system"].as_str(), roles), (Some("Be brief."), vec!["user"]));
             } else {
@@ -542,10 +521,10 @@ mod tests {
         let indexes = [Indexes::Right, Indexes::Missing, Indexes::AllZero, Indexes::Odd, Indexes::Bomb];
         for indexes in indexes {
             let step = Step::calls(two_calls()).fragments(3).indexes(indexes);
-            assert_eq!(answer(Kind::OpenAi, step.clone()).await.inputs(), two_inputs(), "{indexes:?}");
+            assert_eq!(answer(ProviderKind::OpenAi, step.clone()).await.inputs(), two_inputs(), "{indexes:?}");
             let by_id = step.clone().ids(Ids::Every).interleaved();
-            assert_eq!(answer(Kind::OpenAi, by_id).await.inputs(), two_inputs(), "{indexes:?} by id");
-            let got = answer(Kind::OpenAi, step.ids(Ids::Never)).await;
+            assert_eq!(answer(ProviderKind::OpenAi, by_id).await.inputs(), two_inputs(), "{indexes:?} by id");
+            let got = answer(ProviderKind::OpenAi, step.ids(Ids::Never)).await;
             assert_eq!(got.inputs(), two_inputs(), "{indexes:?} without ids");
             assert!(!got.calls[0].id.is_empty() && got.calls[0].id != got.calls[1].id);
         }
@@ -554,7 +533,7 @@ mod tests {
     /// Why `frames.rs` exists. When this fails, `genai` has been mended and the file may go.
     #[tokio::test]
     async fn genai_alone_loses_calls_and_events() {
-        async fn inputs(kind: Kind, step: Step) -> Option<Vec<Value>> {
+        async fn inputs(kind: ProviderKind, step: Step) -> Option<Vec<Value>> {
             let server = ModelServer::start(Script::steps(vec![step]));
             let provider = Http::new(endpoint(kind, server.url()));
             let chat = genai::chat::ChatRequest::from_user("go");
@@ -571,13 +550,16 @@ mod tests {
             None
         }
         let calls = || Step::calls(two_calls());
-        assert_eq!(inputs(Kind::OpenAi, calls()).await.map(|calls| calls.len()), Some(2));
-        assert_eq!(inputs(Kind::OpenAi, calls().indexes(Indexes::Missing)).await, Some(vec![]));
-        let joined = inputs(Kind::OpenAi, calls().indexes(Indexes::AllZero)).await.unwrap();
+        assert_eq!(inputs(ProviderKind::OpenAi, calls()).await.map(|calls| calls.len()), Some(2));
+        assert_eq!(inputs(ProviderKind::OpenAi, calls().indexes(Indexes::Missing)).await, Some(vec![]));
+        let joined = inputs(ProviderKind::OpenAi, calls().indexes(Indexes::AllZero)).await.unwrap();
         assert!(joined.len() == 1 && joined[0].is_string());
-        assert_eq!(inputs(Kind::OpenAi, calls().indexes(Indexes::Odd)).await.map(|calls| calls.len()), Some(10));
-        assert_eq!(inputs(Kind::Anthropic, calls()).await.map(|calls| calls.len()), Some(2));
-        assert_eq!(inputs(Kind::Anthropic, calls().crlf().one_byte_chunks()).await, None);
+        assert_eq!(
+            inputs(ProviderKind::OpenAi, calls().indexes(Indexes::Odd)).await.map(|calls| calls.len()),
+            Some(10)
+        );
+        assert_eq!(inputs(ProviderKind::Anthropic, calls()).await.map(|calls| calls.len()), Some(2));
+        assert_eq!(inputs(ProviderKind::Anthropic, calls().crlf().one_byte_chunks()).await, None);
     }
 
     #[tokio::test]
@@ -628,14 +610,14 @@ mod tests {
             bytes("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"),
             bytes("data: [DONE]\n\n"),
         ];
-        let got = answer(Kind::OpenAi, Step::raw(good.to_vec())).await;
+        let got = answer(ProviderKind::OpenAi, Step::raw(good.to_vec())).await;
         assert_eq!((got.text.as_str(), got.stop()), ("hi", StopReason::End));
         let usage = got.end.unwrap().0;
         assert!(usage.input_tokens > 0 && usage.output_tokens == 1, "estimated where the server counts nothing");
 
         let mut torn = good.to_vec();
         torn.insert(3, bytes("data: {\"choices\":[{\"del      \n\n"));
-        let got = answer(Kind::OpenAi, Step::raw(torn)).await;
+        let got = answer(ProviderKind::OpenAi, Step::raw(torn)).await;
         assert!(matches!(got.error(), ProviderError::Interrupted { .. }));
     }
 
@@ -645,7 +627,7 @@ mod tests {
             // Without its name, `genai` does not know the Anthropic event and has nothing to tell.
             let server = ModelServer::start(Script::function(move |_, _| {
                 let delta = match kind {
-                    Kind::Anthropic => json!({"type": "content_block_delta", "delta": {"text": "early"}}),
+                    ProviderKind::Anthropic => json!({"type": "content_block_delta", "delta": {"text": "early"}}),
                     _ => json!({"choices": [{"delta": {"content": "early"}}]}),
                 };
                 Step::raw(vec![format!("data: {delta}\n\n").into_bytes(), b"data: {}\n\n".to_vec()]).then_hang()
@@ -805,10 +787,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_provider_without_a_key_is_missing_and_a_server_of_ones_own_needs_none() {
-        let error = ask(&Http::new(Endpoint::new(Kind::Anthropic)), request(vec![user("go")])).await.error();
+        let error = ask(&Http::new(Endpoint::new(ProviderKind::Anthropic)), request(vec![user("go")])).await.error();
         assert_eq!(error, ProviderError::Missing { detail: "there is no key for anthropic".into() });
         let server = ModelServer::start(Script::steps(vec![Step::text("ok")]));
-        let own = Endpoint { key: None, ..endpoint(Kind::OpenAi, server.url()) };
+        let own = Endpoint { key: None, ..endpoint(ProviderKind::OpenAi, server.url()) };
         assert_eq!(ask(&Http::new(own), request(vec![user("go")])).await.text, "ok");
     }
 
@@ -821,25 +803,31 @@ mod tests {
         };
         let text = part(json!({"text": "hi"}), Value::Null);
         let call = json!({"functionCall": {"name": "read", "args": {"path": "a"}}});
-        let got = answer(Kind::Gemini, Step::raw(vec![text.clone(), part(call, json!("STOP"))])).await;
+        let got = answer(ProviderKind::Gemini, Step::raw(vec![text.clone(), part(call, json!("STOP"))])).await;
         assert_eq!((got.text.as_str(), got.inputs()), ("hi", vec![r#"read{"path":"a"}"#.to_owned()]));
         assert_eq!(got.stop(), StopReason::ToolCalls);
         let usage = got.end.unwrap().0;
         assert_eq!((usage.input_tokens, usage.output_tokens), (12, 3));
-        let cut = answer(Kind::Gemini, Step::raw(vec![text])).await;
+        let cut = answer(ProviderKind::Gemini, Step::raw(vec![text])).await;
         assert!(matches!(cut.error(), ProviderError::Interrupted { .. }));
     }
 
     #[test]
     fn a_base_url_ends_in_a_slash_and_a_version_where_its_tool_leaves_it_out() {
         let base = |kind, url: &str| endpoint(kind, url.into()).base();
-        assert_eq!(base(Kind::OpenAi, "http://localhost:1/v1"), "http://localhost:1/v1/");
-        assert_eq!(base(Kind::OpenAi, "http://localhost:1/api//"), "http://localhost:1/api/");
-        assert_eq!(base(Kind::Anthropic, "https://api.anthropic.com"), "https://api.anthropic.com/v1/");
-        assert_eq!(base(Kind::Anthropic, "https://api.anthropic.com/v1/"), "https://api.anthropic.com/v1/");
-        assert_eq!(base(Kind::Ollama, "http://host:11434"), "http://host:11434/v1/");
-        for kind in [Kind::Anthropic, Kind::OpenAi, Kind::Gemini, Kind::Ollama, Kind::OpenRouter] {
-            assert_eq!(Endpoint::new(kind).base(), kind.base_url());
+        assert_eq!(base(ProviderKind::OpenAi, "http://localhost:1/v1"), "http://localhost:1/v1/");
+        assert_eq!(base(ProviderKind::OpenAi, "http://localhost:1/api//"), "http://localhost:1/api/");
+        assert_eq!(base(ProviderKind::Anthropic, "https://api.anthropic.com"), "https://api.anthropic.com/v1/");
+        assert_eq!(base(ProviderKind::Anthropic, "https://api.anthropic.com/v1/"), "https://api.anthropic.com/v1/");
+        assert_eq!(base(ProviderKind::Ollama, "http://host:11434"), "http://host:11434/v1/");
+        for kind in [
+            ProviderKind::Anthropic,
+            ProviderKind::OpenAi,
+            ProviderKind::Gemini,
+            ProviderKind::Ollama,
+            ProviderKind::OpenRouter,
+        ] {
+            assert_eq!(Endpoint::new(kind).base(), usual_url(kind));
         }
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Durability, FileError};
+use crate::model::provider::ProviderKind;
 
 /// Larger than any environment the kernel lets a process have.
 const LIMIT: u64 = 8 * 1024 * 1024;
@@ -23,8 +24,7 @@ pub(crate) enum HandoverError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Access {
     pub(crate) provider: String,
-    /// The dialect it speaks: `anthropic`, `openai`, …
-    pub(crate) kind: String,
+    pub(crate) kind: ProviderKind,
     #[serde(default)]
     pub(crate) base_url: Option<String>,
     #[serde(default)]
@@ -81,8 +81,12 @@ mod tests {
 
     #[test]
     fn a_child_gets_its_own_key_only() {
-        let access =
-            |name: &str| Access { provider: name.into(), kind: name.into(), base_url: None, key: Some("k".into()) };
+        let access = |name: &str| Access {
+            provider: name.into(),
+            kind: ProviderKind::OpenAi,
+            base_url: None,
+            key: Some("k".into()),
+        };
         let handover = Handover { access: vec![access("anthropic"), access("openai")], ..Handover::default() };
         assert_eq!(handover.only("openai").access, [access("openai")]);
         assert_eq!(handover.only("script").access, []);

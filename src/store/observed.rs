@@ -50,16 +50,7 @@ pub(crate) fn report(dir: &AttemptDir, nonce: &str) -> Found<Report> {
 
 /// The last lines of the log, at most `bytes` of them.
 pub(crate) fn log_tail(dir: &AttemptDir, bytes: u64) -> Option<String> {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut file = std::fs::File::open(dir.log()).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(bytes))).ok()?;
-    let mut tail = Vec::new();
-    file.take(bytes).read_to_end(&mut tail).ok()?;
-    let text = String::from_utf8_lossy(&tail).into_owned();
-    // The first line is cut if the file was longer.
-    let text = if length > bytes { text.split_once('\n').map_or("", |(_, rest)| rest).to_owned() } else { text };
-    Some(text).filter(|text| !text.trim().is_empty())
+    files::tail(&dir.log(), bytes)
 }
 
 fn proven(found: &str, nonce: &str) -> Result<(), String> {

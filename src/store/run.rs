@@ -251,11 +251,15 @@ pub(crate) fn is_driven(directory: &RunDir) -> bool {
     matches!(lock(directory), Err(RunError::Locked))
 }
 
+/// The directories that bear a run's name, in no order.
+fn names(root: &StateRoot) -> impl Iterator<Item = RunId> {
+    let entries = std::fs::read_dir(root.runs()).into_iter().flatten();
+    entries.filter_map(|entry| RunId::try_from(entry.ok()?.file_name().to_string_lossy().into_owned()).ok())
+}
+
 /// Every run there is, newest last. Runs whose file does not parse are left out.
 pub(crate) fn list(root: &StateRoot) -> Vec<(RunId, RunFile)> {
-    let Ok(entries) = std::fs::read_dir(root.runs()) else { return Vec::new() };
-    let mut runs: Vec<(Timestamp, RunId, RunFile)> = entries
-        .filter_map(|entry| RunId::try_from(entry.ok()?.file_name().to_string_lossy().into_owned()).ok())
+    let mut runs: Vec<(Timestamp, RunId, RunFile)> = names(root)
         .filter_map(|run| {
             let file = read_run(&root.run(&run)).ok()?;
             Some((file.spec.created, run, file))
@@ -275,13 +279,7 @@ pub(crate) fn resolve(root: &StateRoot, name: &RunName, project: &Path) -> Resul
             .map(|(run, _)| run)
             .ok_or(RunError::NoneYet),
         RunName::Prefix(prefix) => {
-            let Ok(entries) = std::fs::read_dir(root.runs()) else {
-                return Err(RunError::Unknown { name: prefix.clone() });
-            };
-            let mut found: Vec<RunId> = entries
-                .filter_map(|entry| RunId::try_from(entry.ok()?.file_name().to_string_lossy().into_owned()).ok())
-                .filter(|run| run.as_str().starts_with(prefix.as_str()))
-                .collect();
+            let mut found: Vec<RunId> = names(root).filter(|run| run.as_str().starts_with(prefix.as_str())).collect();
             found.sort();
             match found.len() {
                 0 => Err(RunError::Unknown { name: prefix.clone() }),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::files::{self, FileError};
 use crate::model::budget::Budget;
+use crate::model::provider::ProviderKind;
 use crate::model::rule::Rule;
 use crate::text;
 
@@ -68,17 +69,6 @@ pub(crate) struct Provider {
     pub(crate) kind: Option<ProviderKind>,
     /// The environment variable that holds the key.
     pub(crate) key_env: Option<VariableName>,
-}
-
-/// Which dialect a provider speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ProviderKind {
-    Anthropic,
-    OpenAi,
-    Gemini,
-    Ollama,
-    OpenRouter,
 }
 
 /// An `http` or `https` address.

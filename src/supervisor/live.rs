@@ -1,6 +1,7 @@
 //! The processes of current attempts: who they are, how their end is heard, how they are signalled.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -12,6 +13,9 @@ use crate::command::tree::kill_tree;
 use crate::machine::{Exit, Signal};
 use crate::model::id::ChildId;
 use crate::terminal::Handle;
+
+/// How often a process is looked at that the kernel cannot tell us about.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One attempt's process.
 #[derive(Debug)]
@@ -72,12 +76,36 @@ impl Living {
 /// Tells the loop when a process ends. The pidfd is opened before the identity is compared, so that it is the one.
 pub(super) fn await_end(child: ChildId, attempt: u32, identity: Identity, to: Sender) {
     tokio::spawn(async move {
-        let gone = Message::ProcessGone { child, attempt, exit: None };
-        if let Ok(Some(descriptor)) = PidFd::open(identity.pid)
-            && liveness(&identity) == Liveness::Alive
-        {
-            descriptor.gone().await;
+        match PidFd::open(identity.pid) {
+            Ok(Some(descriptor)) if liveness(&identity) != Liveness::Gone => descriptor.gone().await,
+            Ok(_) => {}
+            // Out of descriptors, or /proc is hidden: not to know is not an end, and a second attempt beside a living
+            // one would write into the same workspace.
+            Err(_) => {
+                while liveness(&identity) != Liveness::Gone {
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
         }
-        let _ = to.send(gone);
+        let _ = to.send(Message::ProcessGone { child, attempt, exit: None });
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_of_which_nothing_can_be_told_is_not_said_to_be_gone() {
+        let (to, mut told) = mpsc::unbounded_channel();
+        let unknown = Identity { host: "elsewhere.example".to_owned(), ..Identity::of_self() };
+        await_end(ChildId::new(1, "auth"), 1, unknown, to.clone());
+        assert!(tokio::time::timeout(LOOK * 10, told.recv()).await.is_err(), "it may well be alive");
+        let reused = Identity { start_time: 1, ..Identity::of_self() };
+        await_end(ChildId::new(2, "auth"), 1, reused, to);
+        let Some(Message::ProcessGone { child, .. }) = told.recv().await else { panic!("its end is told") };
+        assert_eq!(child.number(), 2);
+    }
 }

@@ -15,6 +15,7 @@ use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
 use crate::model::child::{ChildSpec, Lease};
 use crate::model::id::{ChildId, RunId};
+use crate::model::provider::provider_of;
 use crate::model::usage::Usage;
 use crate::store::attempt::{self, AttemptError};
 use crate::store::handover::HandoverError;
@@ -138,8 +139,7 @@ pub(super) fn take_back(world: &World, child: &ChildId, attempt: u32) {
 /// The one-time file with the environment and the one key the child needs.
 fn hand_over(world: &World, opening: &Opening) -> Result<PathBuf, OpenError> {
     let path = handover_path(world, &opening.child, opening.attempt);
-    let provider = opening.spec.model.split('/').next().unwrap_or_default();
-    world.handover.only(provider).write(&path)?;
+    world.handover.only(provider_of(&opening.spec.model)).write(&path)?;
     Ok(path)
 }
 
