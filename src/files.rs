@@ -1,4 +1,6 @@
 //! Files: written whole or not at all, read with a bound, created once, opened beneath a root.
+//!
+//! Deliberately absent: which files there are (`store/`), and a read without a bound.
 
 use std::ffi::OsStr;
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::error::CliError;
 use super::flags::{Common, Limits, OnExitFlag, TerminalFlag};
 use super::{exit, wire};
+use crate::machine::environment;
 use crate::machine::model_choice::{self, Candidate, ChoiceError, KNOWN, OFFLINE, Wishes};
 use crate::machine::prompts::Prompt;
 use crate::model::budget::Budget;
@@ -109,7 +110,7 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
             None => OnExit::Detach,
         },
         fold_bytes: RunSpec::FOLD_BYTES,
-        parent: wire::secret("DECODE_PARENT").filter(|_| depth > 0),
+        parent: wire::variable(environment::PARENT).filter(|_| depth > 0),
         depth,
     };
     let start_line = start_line(&children, &handover, limits);
@@ -295,7 +296,7 @@ fn candidates(settings: &Settings) -> Vec<Candidate> {
     let mut found = Vec::new();
     for (name, key, tiers) in KNOWN {
         let key = key_name(settings, name).unwrap_or_else(|| (*key).to_owned());
-        if wire::secret(&key).is_some() {
+        if wire::variable(&key).is_some() {
             let tiers: BTreeMap<&'static str, &'static str> = tiers.iter().copied().collect();
             found.push(Candidate { provider: (*name).to_owned(), key_name: key, tiers });
         }
@@ -333,7 +334,7 @@ fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
         .or_else(|| wire::base_url_of(provider));
     let known = KNOWN.iter().find(|known| known.0 == provider).map(|known| known.1.to_owned());
     let key_name = key_name(settings, provider).or(known);
-    let key = key_name.as_deref().and_then(wire::secret);
+    let key = key_name.as_deref().and_then(wire::variable);
     if key.is_none() && base_url.is_none() && kind != ProviderKind::Ollama {
         let name = key_name.unwrap_or_else(|| format!("{}_API_KEY", provider.to_uppercase()));
         return Err(CliError::missing(format!("{name} is not set")).hint(format!("export {name}=…")));
@@ -392,7 +393,10 @@ pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
 
 /// How slowly the built-in search works, so that people can watch.
 fn pace(settings: &Settings) -> u64 {
-    wire::secret("DECODE_OFFLINE_PACE_MS").and_then(|text| text.parse().ok()).or(settings.offline_pace_ms).unwrap_or(0)
+    wire::variable("DECODE_OFFLINE_PACE_MS")
+        .and_then(|text| text.parse().ok())
+        .or(settings.offline_pace_ms)
+        .unwrap_or(0)
 }
 
 /// Random bytes for a run's name.

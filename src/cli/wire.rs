@@ -45,7 +45,8 @@ pub(super) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
         .map_err(|source| CliError::new(exit::MISSING, format!("the runtime cannot start: {source}")))
 }
 
-fn variable(name: &str) -> Option<String> {
+/// A variable of our own environment; one that is empty says nothing.
+pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -134,10 +135,6 @@ pub(super) fn base_url_of(provider: &str) -> Option<String> {
         "ollama" => variable("OLLAMA_HOST"),
         _ => None,
     }
-}
-
-pub(super) fn secret(name: &str) -> Option<String> {
-    variable(name)
 }
 
 /// The model behind `provider/name`.

@@ -1,4 +1,6 @@
 //! `events.jsonl`: the truth of a run. Append only, one record a transition, on the disk before anything it causes.
+//!
+//! Deliberately absent: replay. The last record of each child is the child; events are never run again.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

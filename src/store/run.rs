@@ -1,4 +1,6 @@
 //! The run's own files: made by whoever asks, then written by its one supervisor.
+//!
+//! Deliberately absent: the journal (`journal.rs`), which is the truth, and the files of attempts.
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};

@@ -1,4 +1,7 @@
 //! The one loop: sources are selected into messages, the machine decides, `perform` does.
+//!
+//! Deliberately absent: a second loop, and anything that waits inside of a turn; what takes time is a task whose result
+//! comes back as a message.
 
 use std::path::Path;
 use std::time::Duration;

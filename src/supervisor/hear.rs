@@ -1,4 +1,6 @@
 //! Files to events. Each file is read when it appeared and again at every re-scan; what was read already is skipped.
+//!
+//! Deliberately absent: belief in a file alone. Status and report need the attempt's nonce, a request its signature.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

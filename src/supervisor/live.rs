@@ -1,4 +1,6 @@
 //! The processes of current attempts: who they are, how their end is heard, how they are signalled.
+//!
+//! Deliberately absent: when one is signalled (the machine's timers), and how it ended (`drive` asks its place).
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! Does what the machine says: the journal first, then each effect, the slow ones on tasks.
+//!
+//! Deliberately absent: a choice. An effect that cannot be done comes back as an event, and the machine decides again.
 
 use tokio::task::JoinSet;
 

@@ -1,4 +1,7 @@
 //! What people read of a run: `run.md` while it goes on, `fold.md` at its end.
+//!
+//! Deliberately absent: the truth. What a child is stands in the journal; a page that cannot be written costs nothing
+//! else.
 
 use super::{SupervisorError, World};
 use crate::files::{self, Durability};

@@ -1,4 +1,6 @@
 //! Prepares, collects and disposes workspaces on tasks; the results come back as events.
+//!
+//! Deliberately absent: what a recipe does (`workspace/`), and when.
 
 use std::path::Path;
 
