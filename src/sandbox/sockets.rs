@@ -181,9 +181,6 @@ const ARCHITECTURE: u32 = 0;
 
 /// No `socket(AF_UNIX)`, and no ring that makes sockets past this filter. Calls of another architecture are refused.
 fn refuse_sockets() -> std::io::Result<()> {
-    if ARCHITECTURE == 0 {
-        return Ok(());
-    }
     const LOAD: u16 = 0x20;
     const IS: u16 = 0x15;
     const AT_LEAST: u16 = 0x35;
@@ -192,6 +189,9 @@ fn refuse_sockets() -> std::io::Result<()> {
     const FAIL: u32 = 0x0005_0000;
     /// Where x86 programs with short pointers have their calls; no other architecture counts so far.
     const X32: u32 = 0x4000_0000;
+    if ARCHITECTURE == 0 {
+        return Ok(());
+    }
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let program = [
         step(LOAD, 0, 0, 4),
