@@ -44,7 +44,11 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
     let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
-    let sandbox = if commands && wire::sandbox_holds() { Some(sandbox(dir, brief, &environment).await?) } else { None };
+    let sandbox = if commands && wire::sandbox_holds() {
+        Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
+    } else {
+        None
+    };
     // What the kernel keeps in a workspace of the child's own need not be asked about.
     let confinement =
         if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
@@ -72,6 +76,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
 async fn sandbox(
     dir: &AttemptDir,
     brief: &Brief,
+    caller: &[(String, String)],
     environment: &[(String, String)],
 ) -> Result<sandbox::Confinement, CliError> {
     let state =
@@ -81,7 +86,9 @@ async fn sandbox(
     let home = wire::home().unwrap_or_else(|| Path::new("/nonexistent").to_owned());
     let named = environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let mut confinement = sandbox::Confinement::new(workspace, access, &dir.path().join("tmp"), state.path(), &home)
-        .with_toolchains(named);
+        .with_toolchains(named)
+        .with_sockets(caller.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        .with_sockets(wire::tmux_of_window().as_deref().map(|value| ("TMUX", value)));
     let request = workspace::Request {
         run: brief.run.clone(),
         child: brief.child.clone(),

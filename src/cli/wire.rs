@@ -175,6 +175,11 @@ pub(super) fn tmux_server() -> Result<Server, CliError> {
     Ok(Server::new(socket, std::env::vars_os()))
 }
 
+/// What tmux tells a process of its window: the socket, and more.
+pub(super) fn tmux_of_window() -> Option<String> {
+    variable("TMUX")
+}
+
 /// The tmux server whose window this process runs in: its environment is tmux's, so that `TMUX` names the socket.
 pub(super) fn tmux_server_of_window() -> Result<Server, CliError> {
     let socket = variable("TMUX")

@@ -12,6 +12,7 @@ use ::landlock::{
 };
 use nix::libc;
 
+use super::sockets::Masks;
 use super::{Confinement, Network, SandboxError, Support, places};
 
 /// The newest version whose rights were looked at one by one. Older kernels get what they know.
@@ -43,12 +44,15 @@ pub(crate) fn confine(command: &mut tokio::process::Command, confinement: &Confi
         command.env(name, temporary);
     }
     let mut ruleset = Some(rules(confinement)?);
+    let kept = [confinement.writable.as_slice(), std::slice::from_ref(temporary)].concat();
+    let masks = Masks::new(&confinement.sockets, &kept);
     let restrict = move || {
+        masks.hide()?;
         drop_capabilities();
         // Each fork has its own copy of the option, so that a command may be started again.
         let ruleset = ruleset.take().ok_or(std::io::ErrorKind::PermissionDenied)?;
         match ruleset.restrict_self() {
-            Ok(_) => Ok(()),
+            Ok(_) => masks.refuse(),
             Err(_) => Err(std::io::Error::from_raw_os_error(libc::EPERM)),
         }
     };

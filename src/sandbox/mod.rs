@@ -1,11 +1,13 @@
 //! Confinement of the commands that tools run: where they may write, what they may read.
 //!
 //! This file says what is granted; `landlock.rs` tells the kernel. Deliberately absent: whether a command may run at
-//! all (`machine/gate.rs`), and masking of path-named sockets, which needs a mount namespace.
+//! all (`machine/gate.rs`).
 
 #[cfg(target_os = "linux")]
 mod landlock;
 mod places;
+#[cfg(target_os = "linux")]
+mod sockets;
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,8 @@ pub(crate) struct Confinement {
     pub(crate) readable: Vec<PathBuf>,
     /// Never reached through a wider grant. A path named above that lies beneath one of these is still granted.
     pub(crate) hidden: Vec<PathBuf>,
+    /// Where sockets lie that lead outside; what is there is out of reach.
+    pub(crate) sockets: Vec<PathBuf>,
     /// Private temporary files: made if missing, writable, and `TMPDIR` of the command.
     pub(crate) temporary: PathBuf,
     pub(crate) network: Network,
@@ -50,6 +54,7 @@ impl Confinement {
             writable: Vec::new(),
             readable: places::readable(home),
             hidden: places::hidden(home),
+            sockets: places::SOCKETS.iter().map(PathBuf::from).collect(),
             temporary: temporary.to_owned(),
             network: Network::Open,
         };
@@ -59,6 +64,21 @@ impl Confinement {
             Access::Write => confinement.writable.push(workspace.to_owned()),
         }
         confinement
+    }
+
+    /// Adds the places that the caller's own environment names, such as `XDG_RUNTIME_DIR` and tmux's.
+    #[must_use]
+    pub(crate) fn with_sockets<'a>(mut self, environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        for (name, value) in environment {
+            match name {
+                "XDG_RUNTIME_DIR" | "SSH_AUTH_SOCK" => self.sockets.push(value.into()),
+                "TMUX_TMPDIR" => self.sockets.push(Path::new(value).join(places::tmux_folder())),
+                "TMUX" => self.sockets.extend(Path::new(value).parent().map(Path::to_owned)),
+                _ => {}
+            }
+        }
+        self.sockets.push(Path::new("/tmp").join(places::tmux_folder()));
+        self
     }
 
     /// Adds the places that toolchain variables of the command's environment name, such as `CARGO_HOME`.
@@ -114,9 +134,9 @@ const FEATURES: &[(u32, &str, &str)] = &[
     (6, "abstract Unix sockets outside are out of reach", "abstract Unix sockets outside can be connected to"),
     (6, "processes outside get no signals", "processes of the same user outside can be signalled"),
     (
-        9,
-        "path-named Unix sockets outside are out of reach",
-        "path-named Unix sockets (tmux, docker, ssh-agent, D-Bus) can be connected to",
+        1,
+        "path-named Unix sockets (tmux, docker, ssh-agent, D-Bus) are out of reach",
+        "Unix sockets can be connected to",
     ),
 ];
 
@@ -161,8 +181,7 @@ mod tests {
         assert_eq!(none.cannot, ["this kernel has no Landlock: commands are not confined"]);
         assert!(old.cannot.iter().any(|words| words.contains("truncated")));
         assert!(!new.cannot.iter().any(|words| words.contains("truncated")));
-        assert!(new.cannot.iter().any(|words| words.contains("path-named Unix sockets")));
-        assert!(!Support::of(9).cannot.iter().any(|words| words.contains("path-named Unix sockets")));
+        assert!(new.can.iter().any(|words| words.contains("path-named Unix sockets")));
         assert!(new.cannot.contains(&"UDP is not refused"));
     }
 

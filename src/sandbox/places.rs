@@ -37,6 +37,22 @@ const SYSTEM: &[&str] = &[
 pub(super) const DEVICES: &[&str] =
     &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
+/// Where sockets lie that obey whoever connects.
+pub(super) const SOCKETS: &[&str] = &[
+    "/run/user",
+    "/run/dbus",
+    "/run/docker.sock",
+    "/run/containerd",
+    "/run/podman",
+    "/tmp/.X11-unix",
+    "/tmp/.ICE-unix",
+];
+
+/// The directory of a user's tmux sockets, below `TMUX_TMPDIR` or `/tmp`.
+pub(super) fn tmux_folder() -> String {
+    format!("tmux-{}", nix::unistd::geteuid())
+}
+
 /// Toolchains and their caches, below home.
 const OF_HOME: &[&str] = &[
     ".cargo",

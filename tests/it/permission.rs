@@ -57,22 +57,18 @@ fn show(environment: &Environment, branch_of: &Value, path: &str) -> String {
 
 #[test]
 fn a_writer_works_in_its_workspace_unasked_and_reaches_nothing_outside() {
-    let environment = Environment::with_model(turns(&[
+    let mut environment = Environment::with_model(turns(&[
         "echo inside > inside.txt && mkdir -p a/b && echo x > a/b/c && mv a/b/c a/d && cat a/d && git status --short",
         "echo x > $HOME/out",
         "echo x > $OUTSIDE/out",
         "cat $HOME/.ssh/id_x; ls $HOME/.ssh",
         "cat $STATE_PATH/key; ls $STATE_PATH",
-        "exec 3<>/dev/tcp/127.0.0.1/$MODEL_PORT && echo connected",
         "cd / && rm -rf $HOME/keep; ls $HOME/keep $OUTSIDE",
         "echo $TMPDIR && echo private > $TMPDIR/mine && cat $TMPDIR/mine",
         "kill -0 $PPID && echo reached; cat /proc/$PPID/environ /proc/$PPID/mem | head -c 100 | wc -c",
     ]));
-    let mut environment = environment;
     with_secret(&environment);
     fs::write(environment.home().join("keep"), "kept").expect("the home is ours");
-    let port = environment.model().url().trim_end_matches("/v1").rsplit(':').next().unwrap_or_default().to_owned();
-    environment.set("MODEL_PORT", &port);
     environment.set("STATE_PATH", &environment.state().to_string_lossy());
     environment.set("OUTSIDE", &environment.project().to_string_lossy());
     let json = environment.decode(&build(&[])).expect_code(0).json();
@@ -85,13 +81,12 @@ fn a_writer_works_in_its_workspace_unasked_and_reaches_nothing_outside() {
         (3, "Permission denied"),
         (4, "Permission denied"),
         (5, "Permission denied"),
-        (6, "Permission denied"),
     ] {
         let (ok, text) = &told[number];
         assert!(!ok && text.contains(want), "{number}: {text}");
     }
-    assert!(told[7].0 && told[7].1.contains("private"), "{:?}", told[7]);
-    assert!(!told[8].1.contains("reached") || told[8].1.contains("\n0\n"), "{:?}", told[8]);
+    assert!(told[6].0 && told[6].1.contains("private"), "{:?}", told[6]);
+    assert!(!told[7].1.contains("reached") && told[7].1.contains("\n0\n"), "{:?}", told[7]);
     assert!(environment.home().join("keep").exists() && !environment.home().join("out").exists());
     assert!(!environment.project().join("out").exists());
     let asked = environment.model().requests().iter().map(|request| request.body.to_string()).collect::<String>();
@@ -299,4 +294,38 @@ fn a_reader_is_offered_no_tool_that_writes_and_a_call_of_one_is_corrected() {
     assert!(!offered.contains("bash") && !offered.contains("write"), "{offered}");
     let told = results(&environment.only_run());
     assert!(!told[0].0 && told[0].1.contains("no tool `bash`"), "{told:?}");
+}
+
+#[test]
+fn a_command_reaches_no_socket_outside_not_even_the_server_of_its_own_window() {
+    let mut environment = Environment::with_model(turns(&[
+        "tmux -S $THEIRS run-shell \"touch $HOME/escaped\"; tmux -S $THEIRS ls",
+        "tmux -S $OTHER run-shell \"touch $HOME/escaped\"; tmux -S $OTHER ls",
+        "git status --short && echo fine",
+    ]));
+    let theirs = format!("{}/t/tmux-{}", environment.root().display(), nix::unistd::geteuid());
+    environment.set("THEIRS", &format!("{theirs}/{}", environment.socket()));
+    // A server that lies where no table names it.
+    let other = environment.root().join("own.sock").to_string_lossy().into_owned();
+    environment.set("OTHER", &other);
+    let server = environment.plain("tmux").args(["-S", &other, "-f", "/dev/null", "new-session", "-d"]).status();
+    assert!(server.is_ok_and(|status| status.success()));
+    environment.decode(&build(&["--permission-mode", "bypass"])).expect_code(0);
+    environment.plain("tmux").args(["-S", &other, "kill-server"]).status().expect("tmux is installed");
+    let told = results(&environment.only_run());
+    assert!(!told[0].0 && !told[1].0, "{told:?}");
+    assert!(!environment.home().join("escaped").exists(), "{told:?}");
+    assert!(told[2].0, "all else goes on: {told:?}");
+}
+
+#[test]
+fn only_in_bypass_mode_a_command_speaks_to_the_network() {
+    for (mode, reaches) in [("default", false), ("edit", false), ("bypass", true)] {
+        let mut environment = Environment::with_model(turns(&["exec 3<>/dev/tcp/127.0.0.1/$MODEL_PORT && echo it is"]));
+        let address = environment.model().url();
+        environment.set("MODEL_PORT", address.trim_end_matches("/v1").rsplit(':').next().unwrap_or_default());
+        environment.decode(&build(&["--permission-mode", mode])).expect_code(0);
+        let told = results(&environment.only_run());
+        assert_eq!((told[0].0, told[0].1.contains("it is\n")), (reaches, reaches), "{mode}: {told:?}");
+    }
 }
