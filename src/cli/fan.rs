@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::asked::{self, Asked, Door};
 use super::error::CliError;
-use super::flags::{Common, Format};
+use super::flags::{Common, Following, Format};
 use super::progress::Progress;
 use super::viewer::{self, Followed};
 use super::{exit, output, prompts, start, wire};
@@ -77,22 +77,22 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         if !args.common.quiet {
             output::talk(&format!("run {} · watch it: decode attach {}", spec.run, spec.run));
         }
-        await_end(&directory, args.common.output_format, args.common.quiet).await
+        await_end(&directory, args.common.following()).await
     })
 }
 
 /// Follows a run and prints what it comes to; the same for `fan` and `wait`.
-pub(super) async fn await_end(directory: &RunDir, format: Format, quiet: bool) -> Result<u8, CliError> {
-    match viewer::follow(directory, Progress::new(quiet, format)).await? {
+pub(super) async fn await_end(directory: &RunDir, how: Following) -> Result<u8, CliError> {
+    match viewer::follow(directory, Progress::new(how)).await? {
         Followed::Left { exit } => {
             // The last line of JSON is the result, also of a run that goes on without its viewer.
-            if format != Format::Text {
+            if how.output_format != Format::Text {
                 let (file, found) = parts::read(directory)?;
                 output::line(&snapshot::fan_json(&view::run(&file, &found), "", wire::clock().wall));
             }
             Ok(exit)
         }
-        Followed::Ended { file, parts } => print(directory, &file, &parts, format),
+        Followed::Ended { file, parts } => print(directory, &file, &parts, how.output_format),
     }
 }
 

@@ -136,6 +136,17 @@ pub(super) struct Following {
     /// Say nothing on stderr but errors
     #[arg(short, long)]
     pub(super) quiet: bool,
+
+    /// Colour on stderr
+    #[arg(long, value_name = "auto|always|never", default_value = "auto")]
+    pub(super) color: ColorFlag,
+}
+
+impl Common {
+    /// How the run that these flags start is followed.
+    pub(super) const fn following(&self) -> Following {
+        Following { output_format: self.output_format, quiet: self.quiet, color: self.color }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -147,6 +158,7 @@ pub(super) enum Format {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ColorFlag {
+    // On a terminal, unless `NO_COLOR` is set.
     Auto,
     Always,
     Never,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::flags::Format;
+use super::flags::{ColorFlag, Following, Format};
 use super::output;
-use crate::machine::snapshot::{self, ChildSnapshot, RunSnapshot};
+use crate::machine::snapshot::{self, ChildSnapshot, Need, RunSnapshot, StateName};
 use crate::model::id::ChildId;
 use crate::model::time::Timestamp;
 
@@ -15,12 +15,34 @@ const LINES: usize = 24;
 #[derive(Debug)]
 pub(super) struct Progress {
     talk: Talk,
+    paint: Paint,
     /// The last word of each child that stdout was told; `None` where stdout carries the result alone.
     stream: Option<Told>,
 }
 
 /// The last word told of each child.
 type Told = BTreeMap<ChildId, String>;
+
+/// Whether lines have colour. No line needs it to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paint {
+    Plain,
+    Coloured,
+}
+
+impl Paint {
+    /// A child's line: yellow asks for a person, red did not end well, green is done.
+    fn line(self, child: &ChildSnapshot, columns: usize, now: Timestamp) -> String {
+        let line = snapshot::line(child, columns, now);
+        let colour = match (self, child.need(), child.state) {
+            (Self::Coloured, Need::Answer, _) => 33,
+            (Self::Coloured, _, StateName::Failed) => 31,
+            (Self::Coloured, _, StateName::Done) => 32,
+            _ => return line,
+        };
+        format!("\u{1b}[{colour}m{line}\u{1b}[0m")
+    }
+}
 
 #[derive(Debug)]
 enum Talk {
@@ -36,16 +58,23 @@ enum Talk {
 }
 
 impl Progress {
-    pub(super) fn new(quiet: bool, format: Format) -> Self {
-        let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
-        let talk = if quiet {
+    pub(super) fn new(how: Following) -> Self {
+        let redraws = output::talks_to_terminal() && std::env::var("TERM").as_deref() != Ok("dumb");
+        let talk = if how.quiet {
             Talk::Quiet
-        } else if output::talks_to_terminal() && !dumb {
+        } else if redraws {
             Talk::Drawn { lines: 0 }
         } else {
             Talk::Changes { told: Told::new() }
         };
-        Self { talk, stream: (format == Format::StreamJson).then(Told::new) }
+        let paint = match how.color {
+            ColorFlag::Always => Paint::Coloured,
+            ColorFlag::Auto if redraws && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()) => {
+                Paint::Coloured
+            }
+            ColorFlag::Auto | ColorFlag::Never => Paint::Plain,
+        };
+        Self { talk, paint, stream: (how.output_format == Format::StreamJson).then(Told::new) }
     }
 
     /// Whether elapsed times are on the screen and want a tick.
@@ -57,13 +86,13 @@ impl Progress {
         match &mut self.talk {
             Talk::Quiet => {}
             Talk::Drawn { lines } => {
-                let (text, drawn) = draw(run, *lines, now);
+                let (text, drawn) = draw(run, *lines, self.paint, now);
                 *lines = drawn;
                 output::draw(&text);
             }
             Talk::Changes { told } => {
                 for child in changed(run, told) {
-                    output::talk(&snapshot::line(child, output::columns(), now));
+                    output::talk(&self.paint.line(child, output::columns(), now));
                 }
             }
         }
@@ -86,12 +115,12 @@ impl Progress {
     }
 }
 
-fn draw(run: &RunSnapshot, before: usize, now: Timestamp) -> (String, usize) {
+fn draw(run: &RunSnapshot, before: usize, paint: Paint, now: Timestamp) -> (String, usize) {
     let columns = output::columns();
     let mut lines = vec![snapshot::heading(run, columns, now)];
     let children = snapshot::needs_you_first(&run.children);
     let shown: Vec<_> = if run.children.len() <= LINES { run.children.iter().collect() } else { children };
-    lines.extend(shown.iter().take(LINES).map(|child| snapshot::line(child, columns, now)));
+    lines.extend(shown.iter().take(LINES).map(|child| paint.line(child, columns, now)));
     if shown.len() > LINES {
         lines.push(format!("… and {} more", shown.len() - LINES));
     }
@@ -117,4 +146,24 @@ fn changed<'a>(run: &'a RunSnapshot, told: &mut Told) -> Vec<&'a ChildSnapshot> 
         }
     }
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::snapshot::tests::child;
+
+    #[test]
+    fn colour_stands_around_a_line_that_says_all_without_it() {
+        let now = Timestamp::from_millis(0);
+        for (state, start) in
+            [(StateName::Failed, "\u{1b}[31m"), (StateName::Done, "\u{1b}[32m"), (StateName::Running, "")]
+        {
+            let child = child(1, state);
+            let plain = Paint::Plain.line(&child, 80, now);
+            let painted = Paint::Coloured.line(&child, 80, now);
+            assert!(!plain.contains('\u{1b}') && painted.starts_with(start), "{painted:?}");
+            assert_eq!(crate::text::without_controls(&painted), plain);
+        }
+    }
 }

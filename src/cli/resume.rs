@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             output::line(run.as_str());
             return Ok(exit::DONE);
         }
-        fan::await_end(&directory, args.following.output_format, args.following.quiet).await
+        fan::await_end(&directory, args.following).await
     })
 }
 

@@ -18,5 +18,5 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     let (_, _, directory) = wire::find(&args.target)?;
-    wire::runtime()?.block_on(fan::await_end(&directory, args.following.output_format, args.following.quiet))
+    wire::runtime()?.block_on(fan::await_end(&directory, args.following))
 }

@@ -542,12 +542,12 @@ fn json<T: Serialize>(value: &T) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const START: Timestamp = Timestamp::from_millis(1_796_074_899_000);
 
-    fn child(number: u32, state: StateName) -> ChildSnapshot {
+    pub(crate) fn child(number: u32, state: StateName) -> ChildSnapshot {
         ChildSnapshot {
             id: ChildId::new(number, "find login"),
             label: "Find the login".into(),
