@@ -1,6 +1,6 @@
 //! The fold: the reports of a run, in the order asked, cut to a byte budget that holds for the whole text.
 //!
-//! ```text
+//! ~~~text
 //! # Fold of 3 children: 2 done, 1 failed
 //! Goal: …                                              one line
 //! Files are below DIR                                  only where sections name files relative to it
@@ -16,7 +16,7 @@
 //! Not listed here: …                                   only where headings alone would take too much
 //!
 //! ## How to answer
-//! ```
+//! ~~~
 //!
 //! Scripts may rely on the form of the `## Child N — ID — "LABEL"` and `State: …` lines. All that children wrote is
 //! either between fences longer than any run of the fence's character inside, or one line with its Markdown made
