@@ -74,6 +74,9 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
     if let Some(path) = &settings.left_out {
         notes.push(format!("{} is not used: this project is not trusted", path.display()));
     }
+    if !settings.carry.is_empty() {
+        notes.push("`workspace.carry` is not built yet: of ignored files only .env and .env.* come along".to_owned());
+    }
     let candidates = candidates(&settings);
     let known = Known::default();
     let mut builder = Builder { common, door, settings: &settings, project: &project, candidates: &candidates, known };

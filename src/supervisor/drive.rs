@@ -456,8 +456,11 @@ impl Loop {
 
 fn watch_caller(caller: i32, to: Sender) {
     tokio::spawn(async move {
-        if let Ok(Some(descriptor)) = PidFd::open(caller) {
-            descriptor.gone().await;
+        match PidFd::open(caller) {
+            Ok(Some(descriptor)) => descriptor.gone().await,
+            Ok(None) => {}
+            // Not to know is not an end: the run's own limits still hold.
+            Err(_) => return,
         }
         let _ = to.send(Message::CallerGone);
     });
