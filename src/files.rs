@@ -40,6 +40,41 @@ impl FileError {
     }
 }
 
+/// A file that this process has locked, until it is dropped.
+///
+/// The lock is given back by an explicit unlock. Closing alone is not enough: a process that another thread forks has
+/// every descriptor until it executes its program, and the kernel keeps the lock as long as one of them is open.
+#[derive(Debug)]
+pub(crate) struct Locked(std::fs::File);
+
+impl Locked {
+    /// Locks at once, or gives `None` when another holder has it. The kernel drops the lock of a dead holder.
+    pub(crate) fn at_once(file: std::fs::File) -> std::io::Result<Option<Self>> {
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self(file))),
+            Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(source)) => Err(source),
+        }
+    }
+
+    /// Waits until the lock is free. Blocks its thread.
+    pub(crate) fn when_free(file: std::fs::File) -> std::io::Result<Self> {
+        file.lock()?;
+        Ok(Self(file))
+    }
+
+    pub(crate) fn file(&mut self) -> &mut std::fs::File {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // It can only fail for a descriptor that is no file; then there is no lock either.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Whether a file must survive a power cut before the next step is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
@@ -265,6 +300,21 @@ fn real(path: &Path) -> std::io::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_lock_is_free_again_although_somebody_has_inherited_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let open = || std::fs::File::options().create(true).truncate(false).write(true).open(&path).unwrap();
+        let file = open();
+        // What a process that is just being forked holds: another descriptor of the same open file.
+        let inherited = file.try_clone().unwrap();
+        let held = Locked::at_once(file).unwrap().unwrap();
+        assert!(Locked::at_once(open()).unwrap().is_none());
+        drop(held);
+        assert!(Locked::at_once(open()).unwrap().is_some());
+        drop(inherited);
+    }
+
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{RunDir, StateRoot};
-use crate::files::{self, Durability, FileError};
+use crate::files::{self, Durability, FileError, Locked};
 use crate::front_matter::{self, FrontMatterError};
 use crate::model::child::ChildSpec;
 use crate::model::id::{ChildId, RUN_LENGTH, RunId, RunName};
@@ -237,15 +237,11 @@ pub(crate) fn read_run(directory: &RunDir) -> Result<RunFile, RunError> {
 }
 
 /// Becomes the one supervisor of a run for as long as the file is held. The kernel frees it when the holder dies.
-pub(crate) fn lock(directory: &RunDir) -> Result<File, RunError> {
+pub(crate) fn lock(directory: &RunDir) -> Result<Locked, RunError> {
     let path = directory.lock();
     let wrong = |source| RunError::Make { path: path.clone(), source };
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(wrong)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(RunError::Locked),
-        Err(std::fs::TryLockError::Error(source)) => Err(wrong(source)),
-    }
+    Locked::at_once(file).map_err(wrong)?.ok_or(RunError::Locked)
 }
 
 /// Whether a supervisor holds the run now.

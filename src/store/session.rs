@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, Locked};
 use crate::model::message::{Message, ToolCall, ToolResult};
 use crate::model::time::Timestamp;
 
@@ -46,7 +46,7 @@ pub(crate) struct History {
 /// The writing end of a session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    file: std::fs::File,
+    file: Locked,
     path: PathBuf,
     /// The file does not end in a line feed: the next record starts with one.
     torn: bool,
@@ -75,12 +75,11 @@ impl Session {
             files::create(path, content.as_bytes())?;
         }
         let wrong = |source| FileError::Write { path: path.to_owned(), source };
-        let mut file = std::fs::OpenOptions::new().read(true).append(true).open(path).map_err(wrong)?;
-        // The kernel drops the lock of a dead owner.
-        file.try_lock().map_err(|_| SessionError::Busy { path: path.to_owned() })?;
+        let file = std::fs::OpenOptions::new().read(true).append(true).open(path).map_err(wrong)?;
+        let mut file = held(file, path)?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(wrong)?;
-        file.seek(SeekFrom::End(0)).map_err(wrong)?;
+        file.file().read_to_end(&mut bytes).map_err(wrong)?;
+        file.file().seek(SeekFrom::End(0)).map_err(wrong)?;
         let mut history = scan(&bytes, path)?;
         history.damage.splice(..0, damage);
         let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
@@ -107,7 +106,10 @@ impl Session {
         let line = format!("{start}{}\n", Value::Object(record));
         // A write that fails may have written a part.
         self.torn = true;
-        self.file.write_all(line.as_bytes()).map_err(|source| FileError::Write { path: self.path.clone(), source })?;
+        self.file
+            .file()
+            .write_all(line.as_bytes())
+            .map_err(|source| FileError::Write { path: self.path.clone(), source })?;
         self.torn = false;
         Ok(())
     }
@@ -122,8 +124,13 @@ pub(crate) fn read(path: &Path) -> Result<History, SessionError> {
 /// Reads a session that nobody is writing.
 fn copyable(path: &Path) -> Result<History, SessionError> {
     let file = std::fs::File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-    file.try_lock().map_err(|_| SessionError::Busy { path: path.to_owned() })?;
+    let _held = held(file, path)?;
     read(path)
+}
+
+fn held(file: std::fs::File, path: &Path) -> Result<Locked, SessionError> {
+    let locked = Locked::at_once(file).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    locked.ok_or_else(|| SessionError::Busy { path: path.to_owned() })
 }
 
 fn scan(bytes: &[u8], path: &Path) -> Result<History, SessionError> {

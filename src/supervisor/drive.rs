@@ -103,7 +103,7 @@ pub(crate) async fn drive(world: World, mut calls: mpsc::UnboundedReceiver<Call>
 }
 
 /// The run's lock. Viewers try it for an instant to see whether somebody drives, and must not keep a supervisor out.
-async fn hold(directory: &RunDir) -> Result<std::fs::File, run::RunError> {
+async fn hold(directory: &RunDir) -> Result<crate::files::Locked, run::RunError> {
     let tried_by_viewers = async {
         loop {
             match run::lock(directory) {

@@ -13,6 +13,7 @@ use sha2::Digest;
 use super::git::{Git, Repository, Stage, dirty_paths, discover};
 use super::pin::{self, Pin, Snapshot, freeze, snapshot};
 use super::{Disposed, Reach, Request, WorkspaceError, text_of};
+use crate::files::Locked;
 use crate::model::child::{Collected, Lease};
 use crate::text::count;
 
@@ -484,7 +485,7 @@ fn check_place(request: &Request) -> Result<(), WorkspaceError> {
 
 /// Held while worktrees of one repository are added or removed. The file lies with us: nothing of ours is in the
 /// user's repository.
-async fn lock(request: &Request, common: &Path) -> Result<File, WorkspaceError> {
+async fn lock(request: &Request, common: &Path) -> Result<Locked, WorkspaceError> {
     let workspaces = request.directory.ancestors().nth(2).unwrap_or(&request.directory);
     let digest = sha2::Sha256::digest(common.as_os_str().as_encoded_bytes());
     let name = digest.iter().take(8).fold(0_u64, |name, byte| name << 8 | u64::from(*byte));
@@ -492,7 +493,7 @@ async fn lock(request: &Request, common: &Path) -> Result<File, WorkspaceError> 
     let wrong = |source| WorkspaceError::disk("lock", &path, source);
     std::fs::create_dir_all(workspaces).map_err(wrong)?;
     let file = File::options().create(true).append(true).open(&path).map_err(wrong)?;
-    let locked = tokio::task::spawn_blocking(move || file.lock().map(|()| file)).await;
+    let locked = tokio::task::spawn_blocking(move || Locked::when_free(file)).await;
     locked.map_err(std::io::Error::other).flatten().map_err(wrong)
 }
 
