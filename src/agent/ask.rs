@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::attempt::Attempt;
-use super::event::AgentEvent;
+use super::event::{AgentEvent, QuestionKind};
 use super::wheel::{Origin, Reply};
 use crate::model::status::{Phase, Question};
 
@@ -22,7 +22,7 @@ pub(super) enum Permission {
 
 impl Attempt {
     /// Asks, if somebody is there, and waits.
-    pub(super) async fn ask(&mut self, text: &str) -> Reply {
+    pub(super) async fn ask(&mut self, text: &str, kind: QuestionKind) -> Reply {
         if !self.wheel.somebody_is_there() {
             return Reply::Nobody;
         }
@@ -34,7 +34,7 @@ impl Attempt {
             status.doing = crate::text::one_line(text, 100);
             status.question = Some(question);
         });
-        self.sink.emit(&AgentEvent::Question { text: text.to_owned() });
+        self.sink.emit(&AgentEvent::Question { text: text.to_owned(), kind });
         let reply = self.wheel.reply(PATIENCE).await;
         self.stand_still_since(now);
         self.status.now(|status| {
@@ -58,7 +58,8 @@ impl Attempt {
     pub(super) async fn permission(&mut self, what: &str, reason: &str) -> Permission {
         let why = if reason.is_empty() { String::new() } else { format!("\n{reason}") };
         let denied = |why: String| Permission::Denied(why);
-        match self.ask(&format!("May it run {what}?{why}\n[y] yes  [n] no, or say why not")).await {
+        let kind = QuestionKind::Permission { always: None, diff: None };
+        match self.ask(&format!("May it run {what}?{why}\n[y] yes  [n] no, or say why not"), kind).await {
             Reply::Text { text, .. } if is_yes(&text) => Permission::Given,
             Reply::Text { by, text, .. } if is_no(&text) => denied(format!("{by} said no")),
             Reply::Text { by, text, .. } => denied(format!("{by} said: {text}")),

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::ask::{Permission, is_yes};
 use super::attempt::Attempt;
-use super::event::AgentEvent;
+use super::event::{AgentEvent, QuestionKind};
 use super::prompt;
 use super::wheel::{Cut, Reply};
 use crate::machine::gate::{self, Decision};
@@ -73,8 +73,7 @@ impl Attempt {
         let ready = self.parse(call)?;
         let name = ready.tool.name();
         let scope = self.scope(watch::channel(false).1);
-        let subject = ready.tool.subject(&ready.input, &scope);
-        match (gate::judge(name, &subject, &self.policy), name) {
+        match (self.judge(&ready, &scope), name) {
             (Decision::Deny { reason }, _) => Err(self.denied(&ready, &reason)),
             (_, ToolName::AskUser | ToolName::EnterPlanMode | ToolName::ExitPlanMode) => {
                 Err(self.control(name, &ready).await)
@@ -107,11 +106,16 @@ impl Attempt {
     /// The call, if it only reads and nobody has to be asked.
     fn free_read(&self, call: &ToolCall) -> Option<Ready> {
         let ready = self.parse(call).ok().filter(is_read)?;
-        let subject = ready.tool.subject(&ready.input, &self.scope(watch::channel(false).1));
-        match gate::judge(ready.tool.name(), &subject, &self.policy) {
+        match self.judge(&ready, &self.scope(watch::channel(false).1)) {
             Decision::Allow => Some(ready),
             Decision::Ask { .. } | Decision::Deny { .. } => None,
         }
+    }
+
+    fn judge(&self, ready: &Ready, scope: &Scope) -> Decision {
+        let mut subjects = vec![ready.tool.subject(&ready.input, scope)];
+        subjects.extend(ready.tool.further(&ready.input, scope));
+        gate::judge_all(ready.tool.name(), &subjects, &self.policy)
     }
 
     fn denied(&mut self, ready: &Ready, reason: &str) -> Answer {
@@ -131,7 +135,7 @@ impl Attempt {
             }
             ToolName::ExitPlanMode => match argument("plan") {
                 "" => Answer::correction("`plan` is missing: give the plan to be approved"),
-                plan => match self.ask(&format!("{plan}\n\nGo on with this plan? [y/N]")).await {
+                plan => match self.ask(&format!("{plan}\n\nGo on with this plan? [y/N]"), QuestionKind::Plan).await {
                     Reply::Text { text, .. } if is_yes(&text) => {
                         self.policy.mode = Mode::Edit;
                         Answer::done("the plan is approved: carry it out")
@@ -144,7 +148,7 @@ impl Attempt {
             },
             _ => match argument("question") {
                 "" => Answer::correction("`question` is missing"),
-                question => match self.ask(question).await {
+                question => match self.ask(question, QuestionKind::Free).await {
                     Reply::Text { by, text, .. } => Answer::done(format!("{by}: {text}")),
                     reply => Answer::correction(unanswered(&reply)),
                 },
@@ -192,11 +196,19 @@ impl Attempt {
             self.tally.evidence += 1;
         }
         self.tally.changed.extend(answer.changed.iter().cloned());
+        if let Some(diff) = &answer.diff {
+            self.sink.emit(&AgentEvent::Changed { diff: diff.clone() });
+        }
     }
 
     fn record(&mut self, call: &ToolCall, answer: &Answer) -> Result<(), SessionError> {
-        let result =
-            ToolResult { call: call.id.clone(), name: call.name.clone(), ok: answer.ok, output: answer.text.clone() };
+        let result = ToolResult {
+            call: call.id.clone(),
+            name: call.name.clone(),
+            ok: answer.ok,
+            output: answer.text.clone(),
+            images: answer.images.clone(),
+        };
         self.conversation.push(Message::Tool(result))?;
         self.tally.tool_calls += 1;
         let calls = self.tally.tool_calls;

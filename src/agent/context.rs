@@ -64,7 +64,13 @@ mod tests {
         };
         [
             Message::Assistant(AssistantMessage { calls: vec![call], ..AssistantMessage::default() }),
-            Message::Tool(ToolResult { call: id.to_string(), name: "read".into(), ok: true, output: "x".repeat(2000) }),
+            Message::Tool(ToolResult {
+                call: id.to_string(),
+                name: "read".into(),
+                ok: true,
+                output: "x".repeat(2000),
+                images: Vec::new(),
+            }),
         ]
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: colour, width and screens. A window may draw events as it likes; `line` is what a log holds.
 
+use crate::model::persona::Mode;
 use crate::model::report::Outcome;
 use crate::model::time::Timestamp;
 use crate::model::usage::Usage;
@@ -30,6 +31,10 @@ pub(crate) enum AgentEvent {
         ok: bool,
         line: String,
     },
+    /// What a call changed, as a unified diff.
+    Changed {
+        diff: String,
+    },
     /// The model is given this with the next request.
     Steered {
         by: String,
@@ -42,6 +47,7 @@ pub(crate) enum AgentEvent {
     },
     Question {
         text: String,
+        kind: QuestionKind,
     },
     Answered {
         by: String,
@@ -54,6 +60,21 @@ pub(crate) enum AgentEvent {
     },
     /// A person holds it.
     Held,
+    /// It has answered and waits for the person at the line.
+    Idle,
+    /// Who works now, after a person or the agent itself changed that.
+    Now {
+        agent: String,
+        mode: Mode,
+        model: String,
+    },
+    /// What it has used so far, and how full the model's window is (0 to 1).
+    Used {
+        usage: Usage,
+        window: f64,
+    },
+    /// The list the agent keeps of its own work.
+    Todo(Vec<Todo>),
     Note(String),
     /// An answer was cut: what was shown of it counts for nothing.
     Cut {
@@ -64,6 +85,31 @@ pub(crate) enum AgentEvent {
         detail: String,
         usage: Usage,
     },
+}
+
+/// What kind of answer a question wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QuestionKind {
+    /// `y` once, `a` always where `always` says what that would allow, `n` or any other text: no, and why.
+    Permission { always: Option<String>, diff: Option<String> },
+    /// `y` goes on with the plan; any other text says what to change.
+    Plan,
+    /// Any text.
+    Free,
+}
+
+/// One line of the agent's own list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Todo {
+    pub(crate) text: String,
+    pub(crate) state: TodoState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TodoState {
+    Pending,
+    InProgress,
+    Completed,
 }
 
 /// Where events go. Called from the loop: it must not block for long.
@@ -78,7 +124,20 @@ const WIDTH: usize = 160;
 pub(crate) fn line(event: &AgentEvent) -> Option<String> {
     let short = |text: &str| text::one_line(&text::without_controls(text), WIDTH);
     Some(match event {
-        AgentEvent::Text(_) | AgentEvent::Thinking(_) => return None,
+        AgentEvent::Text(_) | AgentEvent::Thinking(_) | AgentEvent::Used { .. } | AgentEvent::Idle => return None,
+        AgentEvent::Changed { diff } => text::without_controls(diff).trim_end().to_owned(),
+        AgentEvent::Now { agent, mode, model } => format!("-- {} · {mode} · {}", short(agent), short(model)),
+        AgentEvent::Todo(todos) => {
+            let lines = todos.iter().map(|todo| {
+                let mark = match todo.state {
+                    TodoState::Pending => ' ',
+                    TodoState::InProgress => '>',
+                    TodoState::Completed => 'x',
+                };
+                format!("  [{mark}] {}", short(&todo.text))
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        }
         AgentEvent::Started { label, model, session } => {
             format!("== {} · {} · session {}", short(label), short(model), short(session))
         }
@@ -88,7 +147,7 @@ pub(crate) fn line(event: &AgentEvent) -> Option<String> {
         AgentEvent::ToolEnded { name, ok: false, line } => format!("  {} failed: {}", short(name), short(line)),
         AgentEvent::Steered { by, text } => format!("[{}] {}", short(by), text::without_controls(text).trim_end()),
         AgentEvent::Queued { by, text } => format!("[{}, queued] {}", short(by), short(text)),
-        AgentEvent::Question { text } => format!("? {}", text::without_controls(text).trim_end()),
+        AgentEvent::Question { text, kind: _ } => format!("? {}", text::without_controls(text).trim_end()),
         AgentEvent::Answered { by, text } => format!("[{}, answers] {}", short(by), short(text)),
         AgentEvent::Limited { until, detail } => format!("-- waits until {until}: {}", short(detail)),
         AgentEvent::Held => "-- held; type to go on".to_owned(),
@@ -117,7 +176,9 @@ mod tests {
             AgentEvent::ToolEnded { name: evil(), ok: false, line: evil() },
             AgentEvent::Steered { by: evil(), text: evil() },
             AgentEvent::Queued { by: evil(), text: evil() },
-            AgentEvent::Question { text: evil() },
+            AgentEvent::Question { text: evil(), kind: QuestionKind::Free },
+            AgentEvent::Changed { diff: evil() },
+            AgentEvent::Todo(vec![Todo { text: evil(), state: TodoState::Pending }]),
             AgentEvent::Answered { by: evil(), text: evil() },
             AgentEvent::Note(evil()),
             AgentEvent::Cut { why: evil() },

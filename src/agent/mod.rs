@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::machine::gate::Confinement;
 use crate::machine::spend::Price;
+use crate::model::persona::{Mode, Persona};
 use crate::model::report::Report;
 use crate::model::rule::Rule;
 use crate::model::time::Now;
@@ -54,11 +55,54 @@ pub(crate) struct Parts {
     pub(crate) max_tokens: u32,
     /// How many tokens the model takes in.
     pub(crate) window_tokens: u64,
+    /// How long the loop goes on.
+    pub(crate) until: Until,
+    /// Finds personas and models that a person names on the way.
+    pub(crate) switchboard: Arc<dyn Switchboard>,
     /// What a person does in the window, if there is one.
     pub(crate) typed: Option<mpsc::Receiver<Typed>>,
     pub(crate) interrupt: watch::Receiver<Interrupt>,
     /// Whether somebody looks at the window now.
     pub(crate) attached: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+/// When the loop ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// With the report.
+    Report,
+    /// With the person's `/quit`: after each answer it waits for their next line.
+    Quit,
+}
+
+/// Finds what a person names in the middle of a session.
+pub(crate) trait Switchboard: Send + Sync {
+    /// A persona and its prompt.
+    fn persona(&self, name: &str) -> Result<(Persona, String), String>;
+
+    /// A model as `provider/name`, with what it takes in and costs.
+    fn model(&self, name: &str) -> Result<Model, String>;
+}
+
+/// A model that answers, and what is known of it.
+#[derive(Clone)]
+pub(crate) struct Model {
+    /// `provider/name`.
+    pub(crate) name: String,
+    pub(crate) provider: Arc<dyn Provider>,
+    pub(crate) price: Option<Price>,
+    pub(crate) window_tokens: u64,
+}
+
+/// What a person tells the loop itself, not the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Command {
+    Agent(String),
+    Mode(Mode),
+    Model(String),
+    Compact,
+    /// Ends the session with what there is.
+    Quit,
 }
 
 /// What a person does in a window. `terminal` is the name of theirs, as in `pts/3`.
@@ -67,13 +111,12 @@ pub(crate) enum Typed {
     /// Enter: for the next boundary, or the answer to what is asked.
     Line { terminal: String, text: String },
     /// Alt+Enter: for when it would stop.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the window reads plain lines until it has a line editor"))]
     FollowUp { terminal: String, text: String },
     /// Esc: cut what runs and hold; refuses a question.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the window reads plain lines until it has a line editor"))]
     Escape,
+    /// A slash command of the loop's own.
+    Command(Command),
     /// Any other key: the person is still there.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the window reads plain lines until it has a line editor"))]
     Key,
     /// The window was closed; the work goes on without it.
     WindowGone,

@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::attempt::run;
 use super::event::{AgentEvent, Sink};
-use super::{Ended, Interrupt, Parts, Typed};
+use super::{Ended, Interrupt, Model, Parts, Switchboard, Typed, Until};
 use crate::machine::gate::Confinement;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
 use crate::model::child::{Ask, FailureKind};
 use crate::model::message::{Message, StopReason, ToolCall, ToolInput, ToolSpec};
-use crate::model::persona::Mode;
+use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;
 use crate::model::request::{Asked, Request as Letter};
 use crate::model::rule::Subject;
@@ -166,11 +166,24 @@ impl Tool for Tiny {
                 }
                 Kind::Endless => {
                     cut.wait_for(|cut| *cut).await.unwrap();
-                    Answer { ok: false, text: "partial output".into(), changed: Vec::new() }
+                    Answer::correction("partial output")
                 }
                 Kind::Panics => panic!("a bug in a tool"),
             }
         })
+    }
+}
+
+/// There is nothing to switch to.
+struct Nowhere;
+
+impl Switchboard for Nowhere {
+    fn persona(&self, name: &str) -> Result<(Persona, String), String> {
+        Err(format!("no agent is named `{name}`"))
+    }
+
+    fn model(&self, name: &str) -> Result<Model, String> {
+        Err(format!("no model is named `{name}`"))
     }
 }
 
@@ -262,6 +275,8 @@ impl World {
             price: None,
             max_tokens: 1000,
             window_tokens: 200_000,
+            until: Until::Report,
+            switchboard: Arc::new(Nowhere),
             typed: self.typed_end.take(),
             interrupt: self.interrupt.subscribe(),
             attached: Arc::new(move || attached.load(Ordering::Relaxed)),

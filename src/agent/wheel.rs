@@ -266,6 +266,7 @@ impl Wheel {
         self.key_ms = self.now_ms();
         match typed {
             Typed::Key => {}
+            Typed::Command(command) => self.note(format!("{command:?} is not known here")),
             Typed::WindowGone => self.from.status.now(|status| status.window = WindowState::Gone),
             Typed::Escape => self.escape = true,
             Typed::Line { terminal, text } => {

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::error::CliError;
 use super::wire;
 use crate::agent::event::Sink;
-use crate::agent::{self, Interrupt, Parts, Typed};
+use crate::agent::{self, Interrupt, Parts, Typed, Until};
 use crate::machine::environment;
 use crate::machine::gate::Confinement;
 use crate::model::brief::Brief;
@@ -22,12 +22,13 @@ use crate::store::context;
 use crate::store::handover::Handover;
 use crate::store::key::Key;
 use crate::supervisor::{End, Here};
+use crate::tool;
 use crate::workspace;
 
 /// The longest answer asked of a model.
 const MAX_TOKENS: u32 = 16_000;
 /// Tokens a model takes in, where nothing else is known.
-const WINDOW_TOKENS: u64 = 200_000;
+pub(super) const WINDOW_TOKENS: u64 = 200_000;
 
 /// What a process brings to an attempt besides its files.
 pub(super) struct Surroundings {
@@ -54,7 +55,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
-        tools: wire::tools(),
+        tools: wire::tools(tool::Kit::default()),
         clock: wire::clock,
         key: around.key,
         allow: Vec::new(),
@@ -66,6 +67,8 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         price: None,
         max_tokens: MAX_TOKENS,
         window_tokens: WINDOW_TOKENS,
+        until: Until::Report,
+        switchboard: Arc::new(wire::Switches { project: (&brief.lease.project).into(), handover: around.handover }),
         typed: around.typed,
         interrupt: around.interrupt,
         attached: around.attached,

@@ -260,14 +260,19 @@ impl Headless {
                 json!({"v": 1, "type": "tool_result", "name": name, "ok": ok, "line": line})
             }
             AgentEvent::Steered { by, text } => json!({"v": 1, "type": "message", "by": by, "text": text}),
-            AgentEvent::Question { text } => json!({"v": 1, "type": "question", "text": text}),
+            AgentEvent::Question { text, kind: _ } => json!({"v": 1, "type": "question", "text": text}),
             AgentEvent::Limited { until, detail } => {
                 json!({"v": 1, "type": "limited", "until": until.to_string(), "detail": detail})
             }
             AgentEvent::Note(text) => json!({"v": 1, "type": "note", "text": text}),
             AgentEvent::Cut { why } => json!({"v": 1, "type": "cut", "why": why}),
+            AgentEvent::Changed { diff } => json!({"v": 1, "type": "diff", "diff": diff}),
             AgentEvent::Text(_)
             | AgentEvent::Thinking(_)
+            | AgentEvent::Idle
+            | AgentEvent::Now { .. }
+            | AgentEvent::Used { .. }
+            | AgentEvent::Todo(_)
             | AgentEvent::Queued { .. }
             | AgentEvent::Answered { .. }
             | AgentEvent::Held

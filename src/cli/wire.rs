@@ -7,9 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::error::CliError;
 use super::exit;
+use crate::agent::{Model, Switchboard};
 use crate::command::identity::Identity;
 use crate::model::brief::Claim;
 use crate::model::id::{RunId, Target};
+use crate::model::persona::Persona;
 use crate::model::time::{Now, Timestamp};
 use crate::provider::Provider;
 use crate::provider::http::{Endpoint, Http};
@@ -157,13 +159,32 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
     }
 }
 
+/// Finds personas and models that a person names in the middle of a session.
+pub(super) struct Switches {
+    pub(super) project: PathBuf,
+    pub(super) handover: Handover,
+}
+
+impl Switchboard for Switches {
+    fn persona(&self, name: &str) -> Result<(Persona, String), String> {
+        let catalog = catalog(&self.project);
+        let entry = catalog.get(name).map_err(|error| error.to_string())?;
+        Ok((entry.persona.clone(), entry.prompt.clone()))
+    }
+
+    fn model(&self, name: &str) -> Result<Model, String> {
+        let provider = provider(name, &self.handover).map_err(|error| error.message)?;
+        Ok(Model { name: name.to_owned(), provider, price: None, window_tokens: super::here::WINDOW_TOKENS })
+    }
+}
+
 fn endpoint(access: &Access) -> Endpoint {
     Endpoint { base_url: access.base_url.clone(), key: access.key.clone(), ..Endpoint::new(access.kind) }
 }
 
-/// Every tool there is.
-pub(super) fn tools() -> Vec<Arc<dyn Tool>> {
-    tool::all()
+/// Every tool that an attempt can have.
+pub(super) fn tools(kit: tool::Kit) -> Vec<Arc<dyn Tool>> {
+    tool::all(kit)
 }
 
 /// The tmux server of all runs.

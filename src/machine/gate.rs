@@ -47,7 +47,22 @@ pub(crate) enum Decision {
     Deny { reason: String },
 }
 
-/// Judges one call.
+/// Judges a call by all it touches: the strictest decision holds.
+pub(crate) fn judge_all(tool: ToolName, subjects: &[Subject], policy: &Policy) -> Decision {
+    let mut strictest = Decision::Allow;
+    for subject in subjects {
+        // A host that a command names is a host, whoever fetches.
+        let tool = if matches!(subject, Subject::Url(_)) { ToolName::WebFetch } else { tool };
+        match (judge(tool, subject, policy), &strictest) {
+            (deny @ Decision::Deny { .. }, _) => return deny,
+            (ask @ Decision::Ask { .. }, Decision::Allow) => strictest = ask,
+            (Decision::Ask { .. } | Decision::Allow, _) => {}
+        }
+    }
+    strictest
+}
+
+/// Judges one subject of a call.
 pub(crate) fn judge(tool: ToolName, subject: &Subject, policy: &Policy) -> Decision {
     if let Some(rule) = denied_by(tool, subject, &policy.deny) {
         return Decision::Deny { reason: format!("the rule `{rule}` denies this") };

@@ -25,6 +25,9 @@ pub(crate) struct UserMessage {
 /// One answer of a model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AssistantMessage {
+    /// What a provider wants to see again with the calls that followed from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) thinking: Vec<Thinking>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) text: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,6 +36,23 @@ pub(crate) struct AssistantMessage {
     pub(crate) usage: Usage,
     #[serde(default)]
     pub(crate) stop: StopReason,
+}
+
+/// A piece of a model's thinking, with the provider's proof that it is its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Thinking {
+    pub(crate) text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signature: Option<String>,
+}
+
+/// A picture for models that take them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Image {
+    /// As in `image/png`.
+    pub(crate) media_type: String,
+    /// The bytes in base64.
+    pub(crate) data: String,
 }
 
 /// What a model asks a tool to do.
@@ -78,6 +98,8 @@ pub(crate) struct ToolResult {
     /// False for a correction, a denial or a failure. Evidence counts only true.
     pub(crate) ok: bool,
     pub(crate) output: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) images: Vec<Image>,
 }
 
 /// Why the model stopped.

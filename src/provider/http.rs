@@ -715,7 +715,13 @@ mod tests {
             assert!(first.calls.iter().all(|call| matches!(call.input, ToolInput::Broken { .. })), "{kind:?}");
             let result = |call: &ToolCall| {
                 let output = "the arguments are not JSON".into();
-                Message::Tool(ToolResult { call: call.id.clone(), name: call.name.clone(), ok: false, output })
+                Message::Tool(ToolResult {
+                    call: call.id.clone(),
+                    name: call.name.clone(),
+                    ok: false,
+                    output,
+                    images: Vec::new(),
+                })
             };
             let mut messages = vec![user("go")];
             let results: Vec<Message> = first.calls.iter().map(result).collect();
@@ -738,7 +744,13 @@ mod tests {
                 Message::Assistant(AssistantMessage { calls, ..AssistantMessage::default() })
             };
             let result = |id: &str| {
-                Message::Tool(ToolResult { call: id.into(), name: "read".into(), ok: true, output: "x".into() })
+                Message::Tool(ToolResult {
+                    call: id.into(),
+                    name: "read".into(),
+                    ok: true,
+                    output: "x".into(),
+                    images: Vec::new(),
+                })
             };
             let messages = vec![
                 user("go"),

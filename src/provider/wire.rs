@@ -167,7 +167,13 @@ mod tests {
     }
 
     fn result(id: &str) -> Message {
-        Message::Tool(ToolResult { call: id.into(), name: "read".into(), ok: true, output: format!("of {id}") })
+        Message::Tool(ToolResult {
+            call: id.into(),
+            name: "read".into(),
+            ok: true,
+            output: format!("of {id}"),
+            images: Vec::new(),
+        })
     }
 
     /// Each message as its role and what its parts say.

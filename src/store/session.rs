@@ -229,6 +229,7 @@ pub(crate) fn interrupted(call: &ToolCall) -> ToolResult {
         name: call.name.clone(),
         ok: false,
         output: "interrupted: the process ended before this call had a result; look whether it took effect".into(),
+        images: Vec::new(),
     }
 }
 
@@ -253,7 +254,13 @@ mod tests {
     }
 
     fn result(id: &str) -> Message {
-        Message::Tool(ToolResult { call: id.into(), name: "read".into(), ok: true, output: format!("of {id}") })
+        Message::Tool(ToolResult {
+            call: id.into(),
+            name: "read".into(),
+            ok: true,
+            output: format!("of {id}"),
+            images: Vec::new(),
+        })
     }
 
     fn outputs(messages: &[Message]) -> Vec<String> {

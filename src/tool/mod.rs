@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
-use crate::model::message::ToolSpec;
+use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
 use crate::model::tool_name::ToolName;
 
@@ -29,8 +29,12 @@ mod read;
 mod walk;
 mod write;
 
-/// Every tool, one line each.
-pub(crate) fn all() -> Vec<Arc<dyn Tool>> {
+/// What some tools need besides the workspace; a tool whose part is missing is absent.
+#[derive(Debug, Default)]
+pub(crate) struct Kit {}
+
+/// Every tool that this attempt can have, one line each.
+pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
     vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
@@ -56,6 +60,16 @@ pub(crate) trait Tool: Send + Sync {
 
     /// What the gate's rules are matched against.
     fn subject(&self, input: &Input, scope: &Scope) -> Subject;
+
+    /// What else the call touches, as the hosts a command names. The strictest decision holds.
+    fn further(&self, _input: &Input, _scope: &Scope) -> Vec<Subject> {
+        Vec::new()
+    }
+
+    /// What the call would change, as a unified diff, for whoever is asked to allow it.
+    fn preview(&self, _input: &Input, _scope: &Scope) -> Option<String> {
+        None
+    }
 
     /// Runs the call. Never panics on any input; what is wrong comes back as a correction.
     fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a>;
@@ -95,16 +109,19 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     /// Paths changed, relative to the workspace.
     pub(crate) changed: Vec<String>,
+    /// What changed, as a unified diff, for people.
+    pub(crate) diff: Option<String>,
+    pub(crate) images: Vec<Image>,
 }
 
 impl Answer {
     pub(crate) fn done(text: impl Into<String>) -> Self {
-        Self { ok: true, text: text.into(), changed: Vec::new() }
+        Self { ok: true, text: text.into(), ..Self::default() }
     }
 
     /// Input the model must mend; says how.
     pub(crate) fn correction(text: impl Into<String>) -> Self {
-        Self { ok: false, text: text.into(), changed: Vec::new() }
+        Self { ok: false, text: text.into(), ..Self::default() }
     }
 
     #[must_use]

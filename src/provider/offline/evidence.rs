@@ -189,7 +189,13 @@ mod tests {
             Message::Assistant(crate::model::message::AssistantMessage { calls: vec![call], ..Default::default() })
         };
         let answer = |name: &str, ok, output: &str| {
-            Message::Tool(ToolResult { call: "1".into(), name: name.into(), ok, output: output.into() })
+            Message::Tool(ToolResult {
+                call: "1".into(),
+                name: name.into(),
+                ok,
+                output: output.into(),
+                images: Vec::new(),
+            })
         };
         let messages = [
             turn(call("grep", serde_json::json!({"pattern": "x"}))),
@@ -215,7 +221,7 @@ mod tests {
         let messages = [
             Message::User(crate::model::message::UserMessage { text: question.into(), by: "task".into() }),
             Message::Assistant(crate::model::message::AssistantMessage { calls: vec![call], ..Default::default() }),
-            Message::Tool(ToolResult { call: "1".into(), name: "grep".into(), ok: true, output }),
+            Message::Tool(ToolResult { call: "1".into(), name: "grep".into(), ok: true, output, images: Vec::new() }),
         ];
         let evidence = Evidence::of(&messages, 0);
         assert_eq!(evidence.line("src/child.rs", 7), Some("fn change_state()"));

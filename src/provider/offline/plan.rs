@@ -62,7 +62,7 @@ fn answer(request: &Request, text: String, calls: Vec<ToolCall>) -> AssistantMes
         ..Usage::ZERO
     };
     let stop = if calls.is_empty() { StopReason::End } else { StopReason::ToolCalls };
-    AssistantMessage { text, calls, usage, stop }
+    AssistantMessage { thinking: Vec::new(), text, calls, usage, stop }
 }
 
 fn request_bytes(request: &Request) -> usize {

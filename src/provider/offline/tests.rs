@@ -41,7 +41,7 @@ impl Talk {
         self.request.messages.push(Message::Assistant(turn.clone()));
         for call in &turn.calls {
             let (ok, output) = answer(&self.root, call);
-            let result = ToolResult { call: call.id.clone(), name: call.name.clone(), ok, output };
+            let result = ToolResult { call: call.id.clone(), name: call.name.clone(), ok, output, images: Vec::new() };
             self.request.messages.push(Message::Tool(result));
         }
         turn
