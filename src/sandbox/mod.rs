@@ -81,11 +81,16 @@ impl Confinement {
         self
     }
 
-    /// Adds the places that toolchain variables of the command's environment name, such as `CARGO_HOME`.
+    /// Adds the places that the command's environment names: of toolchains, such as `CARGO_HOME`, and of the programs
+    /// in `PATH`.
     #[must_use]
     pub(crate) fn with_toolchains<'a>(mut self, environment: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let named = environment.into_iter().filter(|(name, _)| places::TOOLCHAIN_VARIABLES.contains(name));
-        for path in named.map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute()) {
+        let named = environment.into_iter().flat_map(|(name, value)| match name {
+            "PATH" => std::env::split_paths(value).map(|path| places::tree_of_programs(&path)).collect(),
+            _ if places::TOOLCHAIN_VARIABLES.contains(&name) => vec![PathBuf::from(value)],
+            _ => Vec::new(),
+        });
+        for path in named.filter(|path| path.is_absolute()) {
             self.hidden.extend(places::SECRETS_OF_TOOLCHAINS.iter().map(|name| path.join(name)));
             self.readable.push(path);
         }

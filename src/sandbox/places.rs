@@ -158,6 +158,16 @@ pub(super) const TOOLCHAIN_VARIABLES: &[&str] = &[
     "BUN_INSTALL",
 ];
 
+/// What programs of a directory need to run: the hidden directory they lie in, as `.pyenv` of `.pyenv/shims`, which is
+/// where people's toolchains are; any other directory by itself. `.local` and `.config` hold all kinds of things.
+pub(super) fn tree_of_programs(directory: &Path) -> PathBuf {
+    let toolchain = |path: &&Path| {
+        let name = path.file_name().map(std::ffi::OsStr::as_encoded_bytes).unwrap_or_default();
+        name.starts_with(b".") && name != b".local" && name != b".config"
+    };
+    directory.parent().filter(toolchain).unwrap_or(directory).to_owned()
+}
+
 pub(super) fn readable(home: &Path) -> Vec<PathBuf> {
     let system = SYSTEM.iter().map(PathBuf::from);
     system.chain(OF_HOME.iter().map(|name| home.join(name))).collect()
@@ -165,4 +175,18 @@ pub(super) fn readable(home: &Path) -> Vec<PathBuf> {
 
 pub(super) fn hidden(home: &Path) -> Vec<PathBuf> {
     SECRETS_OF_HOME.iter().map(|name| home.join(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_of_a_toolchain_see_all_of_it_and_those_of_a_home_only_themselves() {
+        for (directory, tree) in
+            [("/r/.pyenv/shims", "/r/.pyenv"), ("/r/bin", "/r/bin"), ("/r/.local/bin", "/r/.local/bin"), ("/", "/")]
+        {
+            assert_eq!(tree_of_programs(Path::new(directory)), Path::new(tree));
+        }
+    }
 }

@@ -15,5 +15,6 @@ mod models;
 mod outliving;
 mod permission;
 mod steering;
+mod tasks;
 mod verbs;
 mod windows;

@@ -1,0 +1,5 @@
+def total_of(prices):
+    total = 0
+    for price in prices:
+        total = total + price
+    return total
