@@ -19,7 +19,8 @@ use table::Row;
 type Measure = fn(&Lab) -> Result<Vec<Row>, Failed>;
 
 /// The one that removes thousands of files comes last: for minutes after, ext4 makes each new file twenty times as slow.
-const MEASURES: [(&str, Measure); 5] = [
+const MEASURES: [(&str, Measure); 6] = [
+    ("requests", single::requests),
     ("start", single::start),
     ("memory", single::memory),
     ("idle", single::idle),

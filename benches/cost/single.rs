@@ -9,6 +9,8 @@ use super::lab::{Failed, Lab, Side, pid_in, processor_s, succeed, wait};
 use super::model_server::{ModelServer, Script, Step};
 use super::table::{Goal, Row, median};
 
+/// Personas, and the bytes their first request may have.
+const FIRST_REQUESTS: [(&str, f64); 2] = [("explore", 4096.0), ("build", 14336.0)];
 const STARTS: usize = 40;
 const START_LIMIT_MS: f64 = 12.0;
 const MEMORY_LIMIT_MB: f64 = 16.0;
@@ -34,6 +36,20 @@ fn limited(what: &str, ours: f64, limit: f64, unit: &str, digits: usize) -> Row 
 /// One call, because a reader's report needs evidence; then the report.
 fn call_then(report: Step) -> Vec<Step> {
     vec![Step::call("c1", "glob", &json!({ "pattern": "Cargo.toml" })), report]
+}
+
+/// What the first request of an agent sends besides its task: it is sent again with every turn.
+pub(crate) fn requests(lab: &Lab) -> Result<Vec<Row>, Failed> {
+    let mut rows = Vec::new();
+    for (agent, limit) in FIRST_REQUESTS {
+        let server = ModelServer::start(Script::steps(call_then(Step::text("Found Cargo.toml:2."))));
+        let mut command = lab.decode(&["run", TASK, "-m", "openai/bench", "--agent", agent, "-q"]);
+        succeed(command.env("OPENAI_BASE_URL", server.url()).env("OPENAI_API_KEY", "bench"))?;
+        let first = server.requests().into_iter().next().ok_or("no request came")?;
+        let bytes = (first.body.to_string().len() - TASK.len()) as f64;
+        rows.push(limited(&format!("first request of `{agent}` besides its task"), bytes, limit, "bytes", 0));
+    }
+    Ok(rows)
 }
 
 /// From the start of the process to its first request on the wire.
