@@ -22,6 +22,8 @@ mod cli;
 mod command;
 mod files;
 mod front_matter;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod machine;
 mod model;
 mod provider;

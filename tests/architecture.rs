@@ -21,7 +21,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("4", &["agent", "harness"]),
     ("5", &["supervisor"]),
     ("6", &["tui", "mcp", "acp", "program"]),
-    ("7", &["cli"]),
+    ("7", &["cli", "fuzzing"]),
 ];
 
 /// The last floor without a world: no IO, no async, no clock.
