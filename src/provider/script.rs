@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::calls::unique_id;
-use super::{EventStream, Provider, ProviderError, ProviderEvent, Request, wire};
+use super::{EventStream, Provider, ProviderError, ProviderEvent, Request, history};
 use crate::files;
 use crate::model::message::{Message, StopReason, ToolCall, ToolInput};
 use crate::model::time::Timestamp;
@@ -227,7 +227,7 @@ impl Fail {
 
 impl Answer {
     fn events(&self, request: &Request) -> Vec<ProviderEvent> {
-        let mut taken = wire::call_ids(&request.messages);
+        let mut taken = history::call_ids(&request.messages);
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call(&mut taken)).collect();
         let stop = self.stop.unwrap_or(StopReason::End);
         let stop = if calls.is_empty() || stop == StopReason::Refused { stop } else { StopReason::ToolCalls };
@@ -243,7 +243,7 @@ impl Answer {
         let answered = self.text.len() + calls.sum::<usize>();
         Usage {
             requests: 1,
-            input_tokens: wire::bytes_of(request).div_ceil(4) as u64,
+            input_tokens: history::bytes_of(request).div_ceil(4) as u64,
             output_tokens: answered.div_ceil(4) as u64,
             ..Usage::ZERO
         }
