@@ -232,6 +232,29 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_of_years_is_cut_so_that_nothing_overflows() {
+        for huge in ["1e300", "99999999999", "Mon, 30 Nov 2099 21:41:49 GMT"] {
+            let error = response(429, &[("retry-after", huge)], "");
+            assert!(matches!(error, ProviderError::RateLimited { retry_after_s: Some(LONGEST_S), .. }), "{error:?}");
+        }
+        let body = json!({"error": {"type": "usage_limit_reached", "resets_at": 1e300}}).to_string();
+        let end = NOW.plus_s(LONGEST_S);
+        assert!(matches!(response(429, &[], &body), ProviderError::UsageLimit { until, .. } if until == end));
+    }
+
+    #[test]
+    fn a_wait_is_found_in_the_words_of_the_error_where_no_header_has_it() {
+        assert_eq!(seconds_of("1.5s. Visit"), Some(1.5));
+        assert_eq!(seconds_of("6m0s"), Some(360.0));
+        assert_eq!(seconds_of("250ms"), Some(0.25));
+        assert_eq!(seconds_of("2 hours"), Some(7200.0));
+        assert_eq!(seconds_of("a while"), None);
+        let body = json!({"error": {"message": "Rate limit reached. Please try again in 20s."}}).to_string();
+        let error = response(429, &[], &body);
+        assert!(matches!(error, ProviderError::RateLimited { retry_after_s: Some(20.0), .. }), "{error:?}");
+    }
+
+    #[test]
     fn a_status_says_what_can_be_done() {
         assert!(matches!(response(401, &[], ""), ProviderError::Refused { .. }));
         assert!(matches!(response(403, &[], ""), ProviderError::Refused { .. }));
@@ -274,6 +297,8 @@ mod tests {
             [("anthropic-ratelimit-unified-status", "rejected"), ("anthropic-ratelimit-unified-reset", "1796080000")];
         assert!(matches!(response(429, &headers, ""), ProviderError::UsageLimit { until: at, .. } if at == until));
         let body = json!({"error": {"type": "usage_limit_reached", "resets_in_seconds": 60}}).to_string();
+        let past = json!({"error": {"type": "usage_limit_reached", "resets_at": 1}}).to_string();
+        assert!(matches!(response(429, &[], &past), ProviderError::RateLimited { .. }));
         let in_a_minute = NOW.plus_s(60.0);
         assert!(matches!(response(429, &[], &body), ProviderError::UsageLimit { until: at, .. } if at == in_a_minute));
     }

@@ -33,7 +33,7 @@ const LIMIT: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScriptError {
-    #[error("failed to read script `{}`", path.display())]
+    #[error("there is no script to replay in `{}`", path.display())]
     Read { path: PathBuf, source: files::FileError },
     #[error("{}:{line}: {fault}", path.display())]
     Line { path: PathBuf, line: usize, fault: String },
@@ -106,6 +106,9 @@ struct Answer {
     stop: Option<StopReason>,
 }
 
+/// Keys of an assistant line that say what the turn is.
+const TURN_KEYS: [&str; 3] = ["text", "calls", "stop"];
+
 #[derive(Debug, Clone, Deserialize)]
 struct Call {
     #[serde(default)]
@@ -141,6 +144,10 @@ impl Script {
         let section = self.sections.last_mut().expect("a script begins with a section and loses none");
         if let Some(kind) = value.get("type") {
             if kind == "assistant" {
+                // The answer of a provider's own log would be read as one without a word.
+                if !TURN_KEYS.iter().any(|key| value.get(key).is_some()) {
+                    return Err(format!("a turn has one of `{}`", TURN_KEYS.join("`, `")));
+                }
                 let mut turn = std::mem::take(&mut section.rest);
                 turn.answer = read(value)?;
                 section.turns.push(turn);
@@ -434,9 +441,12 @@ mod tests {
         assert!(fault(r#"{"fail":"soon"}"#).starts_with("s.jsonl:1: unknown variant `soon`"));
         assert_eq!(fault(r#"{"fail":"usage_limit"}"#), "s.jsonl:1: `usage_limit` needs `until`");
         assert!(fault(r#"{"wait_ms":-1}"#).contains("milliseconds"));
+        for other in [r#"{"type":"assistant","message":{"content":"hi"}}"#, r#"{"type":"assistant"}"#] {
+            assert_eq!(fault(other), "s.jsonl:1: a turn has one of `text`, `calls`, `stop`");
+        }
         assert!(fault(r#"{"wait":1}"#).contains("neither"));
         assert!(fault(r#"{"type":"assistant","calls":[{}]}"#).contains("name"));
         let missing = Script::read(Path::new("/nowhere/s.jsonl")).unwrap_err();
-        assert_eq!(missing.to_string(), "failed to read script `/nowhere/s.jsonl`");
+        assert_eq!(missing.to_string(), "there is no script to replay in `/nowhere/s.jsonl`");
     }
 }

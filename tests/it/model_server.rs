@@ -126,7 +126,7 @@ enum Ending {
     CutAfter(usize),
     /// After the last event the socket stays open and nothing comes.
     Hang,
-    /// After the last event come comments, for ever.
+    /// In place of what ends an answer come comments, for ever.
     Ping,
 }
 
@@ -236,7 +236,7 @@ impl Step {
         self
     }
 
-    /// After its events the answer neither ends nor goes on, but the server says that it lives.
+    /// The answer neither ends nor goes on, but the server says that it lives.
     pub(crate) fn then_ping(mut self) -> Self {
         self.ending = Ending::Ping;
         self
@@ -584,12 +584,17 @@ fn refusal(message: &str) -> Step {
 /// Writes the response; false when the connection must not be used again.
 fn respond(mut stream: &TcpStream, shared: &Shared, step: &Step, dialect: Dialect) -> io::Result<bool> {
     if let Content::Status { code, headers, body } = &step.content {
-        let mut head = format!("HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len());
+        // One byte more than comes is a body that never ends.
+        let length = body.len() + usize::from(step.ending == Ending::Hang);
+        let mut head = format!("HTTP/1.1 {code} Scripted\r\ncontent-length: {length}\r\n");
         for (name, value) in headers {
             head = format!("{head}{name}: {value}\r\n");
         }
         stream.write_all(format!("{head}\r\n{body}").as_bytes())?;
-        return Ok(true);
+        if step.ending == Ending::Hang {
+            shared.wait(None, |_| false);
+        }
+        return Ok(step.ending != Ending::Hang);
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
     let mut events = match &step.content {

@@ -43,7 +43,7 @@ pub(super) fn events_of(step: &Step, dialect: Dialect) -> Vec<Event> {
         Dialect::Gemini => gemini_events(step, text, calls),
     };
     let Some((kind, message)) = &step.error else {
-        if step.ending == Ending::WithoutLastEvent {
+        if matches!(step.ending, Ending::WithoutLastEvent | Ending::Ping) {
             events.truncate(events.len() - ends(step, dialect));
         }
         return events;
