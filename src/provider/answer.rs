@@ -24,6 +24,8 @@ pub(super) struct Answer {
     pub(super) counted: Counted,
     pub(super) stop: Option<StopReason>,
     thoughts: Vec<(Option<u64>, Thinking)>,
+    /// Thinking in a form of the server's own, to be sent back as it came.
+    details: Vec<Value>,
     text_bytes: usize,
     /// The last event has come.
     pub(super) whole: bool,
@@ -39,6 +41,7 @@ impl Answer {
             counted: Counted::default(),
             stop: None,
             thoughts: Vec::new(),
+            details: Vec::new(),
             text_bytes: 0,
             whole: false,
         }
@@ -106,8 +109,30 @@ impl Answer {
         &mut self.thoughts[at].1
     }
 
+    /// A piece of a detail: it goes on with the last one where both say that they are the same.
+    pub(super) fn hear_detail(&mut self, piece: &Value) {
+        let (Some(last), Some(more)) = (self.details.last_mut(), piece.as_object()) else {
+            return self.details.push(piece.clone());
+        };
+        if last["type"] != more["type"] || last.get("index") != more.get("index") {
+            return self.details.push(piece.clone());
+        }
+        for (key, value) in more {
+            match (&last[key], value) {
+                (Value::String(known), Value::String(text)) if matches!(key.as_str(), "text" | "summary" | "data") => {
+                    last[key] = Value::String(format!("{known}{text}"));
+                }
+                (_, Value::Null) => {}
+                _ => last[key] = value.clone(),
+            }
+        }
+    }
+
     /// The last events of a whole answer. `taken` are call ids of the conversation, `asked` the bytes of the request.
-    pub(super) fn finish(self, taken: &HashSet<String>, asked: usize) -> Vec<ProviderEvent> {
+    pub(super) fn finish(mut self, taken: &HashSet<String>, asked: usize) -> Vec<ProviderEvent> {
+        if !self.details.is_empty() {
+            self.thought(None).redacted = Some(Value::Array(std::mem::take(&mut self.details)).to_string());
+        }
         let usage = self.counted.usage(asked, self.text_bytes + self.calls.bytes());
         let stop = self.stop.unwrap_or_default();
         let calls = if stop == StopReason::Refused { Vec::new() } else { self.calls.finish(stop, taken) };
@@ -226,6 +251,27 @@ mod tests {
         assert_eq!(usage_of(Dialect::OpenAi, &frames), (10, 4, 2));
         let nulls = [json!({"choices": [], "usage": null, "error": null})];
         assert_eq!(usage_of(Dialect::OpenAi, &nulls), (100, 0, 0), "estimated, never free");
+    }
+
+    #[test]
+    fn details_of_thinking_are_put_together_as_they_came() {
+        let mut answer = Answer::new(Dialect::OpenAi, "m");
+        for detail in [
+            json!({"type": "reasoning.text", "index": 0, "text": "hm, "}),
+            json!({"type": "reasoning.text", "index": 0, "text": "so", "signature": null}),
+            json!({"type": "reasoning.text", "index": 0, "signature": "proof"}),
+            json!({"type": "reasoning.encrypted", "index": 1, "data": "x"}),
+        ] {
+            let frame = json!({"choices": [{"delta": {"reasoning_details": [detail]}}]});
+            answer.hear(&frame.to_string()).unwrap();
+        }
+        let want = json!([
+            {"type": "reasoning.text", "index": 0, "text": "hm, so", "signature": "proof"},
+            {"type": "reasoning.encrypted", "index": 1, "data": "x"},
+        ]);
+        let events = answer.finish(&HashSet::new(), 0);
+        let ProviderEvent::Thought(thought) = &events[0] else { panic!("{events:?}") };
+        assert_eq!((thought.redacted.as_deref(), thought.model.as_str()), (Some(want.to_string().as_str()), "m"));
     }
 
     #[test]

@@ -84,6 +84,9 @@ pub(super) fn body(kind: ProviderKind, request: &Request, lessons: &BTreeSet<Les
     if kind == ProviderKind::OpenRouter {
         // What it charged, and what of the prompt was in the cache.
         body["usage"] = json!({"include": true});
+        if request.model.starts_with("anthropic/") {
+            openai::mark(&mut body);
+        }
     }
     body
 }

@@ -139,8 +139,8 @@ fn retry_after(header: &impl Fn(&str) -> Option<String>, now: Timestamp) -> Opti
 
 /// Seconds to wait as the error itself says them: Gemini's `retryDelay`, or OpenAI's "try again in 1.5s".
 fn retry_after_in(error: &Value, words: &str) -> Option<f64> {
-    let details = error["details"].as_array().into_iter().flatten();
-    let delay = details.filter_map(|detail| detail["retryDelay"].as_str()).next();
+    let mut details = error["details"].as_array().into_iter().flatten();
+    let delay = details.find_map(|detail| detail["retryDelay"].as_str());
     let told = delay.or_else(|| words.split_once("try again in ").map(|(_, rest)| rest))?;
     seconds_of(told).map(|seconds| seconds.min(LONGEST_S))
 }

@@ -246,20 +246,25 @@ impl Reading {
                 Ok(Ok(Some(bytes))) => self.read(&bytes),
                 Ok(Ok(None)) => self.read_end(),
                 Ok(Err(error)) => Err(failure::of_cut(&error)),
-                Err(_) => Err(interrupted(format!("nothing came for {} s", (Instant::now() - begun).as_secs()))),
+                Err(_) if until < meant_by => Err(interrupted(format!("nothing came for {:?}", self.read_timeout))),
+                Err(_) => Err(self.meaningless()),
             };
-            let read = read.and_then(|()| match self.response {
-                Some(_) if Instant::now() >= meant_by && self.ready.is_empty() => {
-                    let seconds = self.meaning_timeout.as_secs();
-                    Err(interrupted(format!("nothing but signs of life came for {seconds} s")))
-                }
-                Some(_) | None => Ok(()),
-            });
+            // Bytes that always come and never mean anything leave no time-out to run.
+            let over = Instant::now() >= self.meant_at + self.meaning_timeout;
+            let read = if over && read.is_ok() && self.response.is_some() && self.ready.is_empty() {
+                Err(self.meaningless())
+            } else {
+                read
+            };
             if let Err(error) = read {
                 self.ready.push_back(Err(error));
                 self.response = None;
             }
         }
+    }
+
+    fn meaningless(&self) -> ProviderError {
+        interrupted(format!("nothing that says anything came for {:?}", self.meaning_timeout))
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<(), ProviderError> {

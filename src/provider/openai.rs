@@ -26,8 +26,14 @@ pub(super) fn body(request: &Request, pictures: Pictures, lessons: &BTreeSet<Les
         match turn {
             Turn::User(text) => messages.push(json!({"role": "user", "content": text})),
             Turn::Answer { thinking, text, calls } => {
+                let own = thinking.iter().filter(|thought| thought.model == request.model);
+                let details = own.filter_map(|thought| thought.redacted.as_deref()).next_back();
                 let thinking = if think { thinking } else { Vec::new() };
-                messages.push(answer_message(&thinking, text, &calls));
+                let mut message = answer_message(&thinking, text, &calls);
+                if let Some(details) = details.and_then(|details| serde_json::from_str::<Value>(details).ok()) {
+                    message["reasoning_details"] = details;
+                }
+                messages.push(message);
             }
             Turn::Results { results, said } => {
                 messages.extend(results.iter().map(|result| result_message(result, pictures)));
@@ -51,6 +57,24 @@ pub(super) fn body(request: &Request, pictures: Pictures, lessons: &BTreeSet<Les
         body["stream_options"] = json!({"include_usage": true});
     }
     body
+}
+
+/// Marks the system text and the last two turns of the user, as OpenRouter wants it for models that cache by marks.
+pub(super) fn mark(body: &mut Value) {
+    const MARKED_TURNS: usize = 2;
+    let Some(messages) = body["messages"].as_array_mut() else { return };
+    let system = messages.iter().position(|message| message["role"] == "system");
+    let users = (0..messages.len()).rev().filter(|at| messages[*at]["role"] == "user").take(MARKED_TURNS);
+    let places: Vec<usize> = system.into_iter().chain(users).collect();
+    for at in places {
+        let content = &mut messages[at]["content"];
+        if let Some(text) = content.as_str() {
+            *content = json!([{"type": "text", "text": text}]);
+        }
+        if let Some(last) = content.as_array_mut().and_then(|parts| parts.last_mut()) {
+            last["cache_control"] = json!({"type": "ephemeral"});
+        }
+    }
 }
 
 /// Models that refuse `max_tokens`: those that think, from `o1` and `gpt-5` on.
@@ -126,6 +150,9 @@ pub(super) fn hear(answer: &mut Answer, frame: &Value) -> Result<Vec<ProviderEve
             break;
         }
     }
+    for detail in delta["reasoning_details"].as_array().into_iter().flatten() {
+        answer.hear_detail(detail);
+    }
     let text = text_of(&delta["content"]) + delta["refusal"].as_str().unwrap_or_default();
     if !text.is_empty() {
         events.push(ProviderEvent::Text(text));
@@ -191,6 +218,21 @@ mod tests {
         for older in ["gpt-4o", "gpt-4.1", "gpt-oss-120b", "olmo-2", "qwen3", "omni", "gpt-", ""] {
             assert!(!wants_completion_tokens(older), "{older}");
         }
+    }
+
+    #[test]
+    fn marks_are_put_on_the_system_text_and_the_last_two_turns_of_the_user() {
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let mut body = json!({"messages": [{"role": "system", "content": "s"}, user("a"), user("b"), user("c")]});
+        mark(&mut body);
+        let marked: Vec<bool> = body["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|message| message["content"][0]["cache_control"] == json!({"type": "ephemeral"}))
+            .collect();
+        assert_eq!(marked, [true, false, true, true]);
+        assert_eq!(body["messages"][3]["content"][0]["text"], "c");
     }
 
     #[test]

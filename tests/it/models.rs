@@ -320,16 +320,15 @@ fn what_passes_is_tried_again_and_no_piece_of_it_is_ever_the_report() {
 
 #[test]
 fn what_will_fail_again_is_told_and_not_tried_again() {
-    let faults: [(&str, fn() -> Step); 4] = [
-        ("bad tool schema", || Step::text("half").then_error("invalid_request_error", "bad tool schema")),
-        ("no such key", || Step::status(401).body(r#"{"error":{"message":"no such key"}}"#)),
-        ("check your plan", || {
-            Step::status(429).body(r#"{"error":{"type":"insufficient_quota","message":"check your plan"}}"#)
-        }),
-        ("elsewhere.example", || Step::status(301).header("location", "https://elsewhere.example/v1")),
+    let quota = r#"{"error":{"type":"insufficient_quota","message":"check your plan"}}"#;
+    let faults = [
+        ("bad tool schema", Step::text("half").then_error("invalid_request_error", "bad tool schema")),
+        ("no such key", Step::status(401).body(r#"{"error":{"message":"no such key"}}"#)),
+        ("check your plan", Step::status(429).body(quota)),
+        ("elsewhere.example", Step::status(301).header("location", "https://elsewhere.example/v1")),
     ];
     for (message, fault) in faults {
-        for (environment, model) in every_dialect(|| Script::steps(vec![fault()])) {
+        for (environment, model) in every_dialect(|| Script::steps(vec![fault.clone()])) {
             let words = ["run", "--agent", "explore", "-m", model, "--retries", "0", "-o", "json", TASK];
             let output = environment.decode(&words);
             assert_ne!(output.code, 0, "{model}: {message}");

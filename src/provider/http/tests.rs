@@ -587,7 +587,7 @@ async fn signs_of_life_that_say_nothing_are_given_up() {
         let patience = Endpoint { meaning_timeout: Duration::from_millis(300), ..endpoint(kind, server.url()) };
         let error = ask(&Http::new(patience), request(vec![user("go")])).await.error();
         assert!(
-            matches!(&error, ProviderError::Interrupted { detail } if detail.contains("signs of life")),
+            matches!(&error, ProviderError::Interrupted { detail } if detail.contains("says anything")),
             "{error:?}"
         );
     }
@@ -733,6 +733,17 @@ async fn ollama_needs_no_key_and_openrouter_says_what_it_charged() {
     let got = ask(&Http::new(endpoint(ProviderKind::OpenRouter, server.url())), request(vec![user("go")])).await;
     assert_eq!(got.end.unwrap().0.cost_usd, Some(0.0125));
     assert_eq!(server.requests()[0].body["usage"], json!({"include": true}));
+}
+
+#[tokio::test]
+async fn details_of_thinking_go_back_through_openrouter_to_the_model_that_gave_them() {
+    let details = json!([{"type": "reasoning.encrypted", "data": "sealed"}]);
+    let thinking = vec![Thinking { redacted: Some(details.to_string()), model: "tiny".into(), ..Thinking::default() }];
+    let said = AssistantMessage { thinking, ..calling("a") };
+    let own = second_request(ProviderKind::OpenRouter, "tiny", said.clone(), Vec::new()).await;
+    assert_eq!(own["messages"][2]["reasoning_details"], details);
+    let other = second_request(ProviderKind::OpenRouter, "huge", said, Vec::new()).await;
+    assert!(!other.to_string().contains("sealed"));
 }
 
 #[tokio::test]

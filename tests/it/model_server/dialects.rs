@@ -273,9 +273,9 @@ fn gemini_fault(contents: &[Value]) -> Option<String> {
 fn gemini_schema_fault(value: &Value) -> Option<String> {
     const UNKNOWN: [&str; 5] = ["additionalProperties", "$schema", "default", "const", "oneOf"];
     match value {
-        Value::Object(map) => map.iter().find_map(|(key, value)| match UNKNOWN.contains(&key.as_str()) {
-            true => Some(format!("unknown name `{key}`")),
-            false => gemini_schema_fault(value),
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            let unknown = UNKNOWN.contains(&key.as_str()).then(|| format!("unknown name `{key}`"));
+            unknown.or_else(|| gemini_schema_fault(value))
         }),
         Value::Array(values) => values.iter().find_map(gemini_schema_fault),
         _ => None,
