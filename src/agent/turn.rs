@@ -153,6 +153,7 @@ impl Attempt {
                     self.sink.emit(&AgentEvent::Text(text));
                 }
                 Ok(ProviderEvent::Thinking(text)) => self.sink.emit(&AgentEvent::Thinking(text)),
+                Ok(ProviderEvent::Thought(thought)) => answer.thinking.push(thought),
                 Ok(ProviderEvent::Call(call)) => answer.calls.push(call),
                 Ok(ProviderEvent::Finished { usage, stop }) => {
                     answer.usage = self.priced(usage);

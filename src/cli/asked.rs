@@ -8,7 +8,7 @@ use super::error::CliError;
 use super::flags::{Common, Limits, OnExitFlag, TerminalFlag};
 use super::{exit, wire};
 use crate::machine::environment;
-use crate::machine::model_choice::{self, Candidate, ChoiceError, KNOWN, OFFLINE, Wishes};
+use crate::machine::model_choice::{self, Candidate, ChoiceError, KNOWN, OFFLINE, Wishes, key_names};
 use crate::machine::prompts::Prompt;
 use crate::model::budget::Budget;
 use crate::model::child::{Ask, ChildSpec, Evidence, Harness};
@@ -297,18 +297,30 @@ impl Builder<'_> {
 /// Providers whose key, or whose address, the user has set.
 fn candidates(settings: &Settings) -> Vec<Candidate> {
     let mut found = Vec::new();
-    for (name, key, tiers) in KNOWN {
-        let key = key_name(settings, name).unwrap_or_else(|| (*key).to_owned());
-        if wire::variable(&key).is_some() {
+    for (name, _, tiers) in KNOWN {
+        if let Some((key_name, _)) = key(settings, name) {
             let tiers: BTreeMap<&'static str, &'static str> = tiers.iter().copied().collect();
-            found.push(Candidate { provider: (*name).to_owned(), key_name: key, tiers });
+            found.push(Candidate { provider: (*name).to_owned(), key_name, tiers });
         }
     }
     found
 }
 
-fn key_name(settings: &Settings, provider: &str) -> Option<String> {
-    settings.providers.get(provider)?.key_env.as_ref().map(|name| name.as_str().to_owned())
+/// The variables that may hold a provider's key: the one that the settings name, else the usual ones.
+fn keys(settings: &Settings, provider: &str) -> Vec<String> {
+    let named = settings.providers.get(provider).and_then(|named| named.key_env.as_ref());
+    match named {
+        Some(name) => vec![name.as_str().to_owned()],
+        None => key_names(provider).iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+/// The first variable that holds a key, and the key.
+fn key(settings: &Settings, provider: &str) -> Option<(String, String)> {
+    keys(settings, provider).into_iter().find_map(|name| {
+        let key = wire::variable(&name)?;
+        Some((name, key))
+    })
 }
 
 /// How to reach each provider that some child speaks to.
@@ -335,11 +347,10 @@ fn access_to(provider: &str, settings: &Settings) -> Result<Access, CliError> {
         .and_then(|named| named.base_url.as_ref())
         .map(|url| url.as_str().to_owned())
         .or_else(|| wire::base_url_of(provider));
-    let known = KNOWN.iter().find(|known| known.0 == provider).map(|known| known.1.to_owned());
-    let key_name = key_name(settings, provider).or(known);
-    let key = key_name.as_deref().and_then(wire::variable);
+    let key = key(settings, provider).map(|(_, key)| key);
     if key.is_none() && base_url.is_none() && kind != ProviderKind::Ollama {
-        let name = key_name.unwrap_or_else(|| format!("{}_API_KEY", provider.to_uppercase()));
+        let usual = || format!("{}_API_KEY", provider.to_uppercase());
+        let name = keys(settings, provider).into_iter().next().unwrap_or_else(usual);
         return Err(CliError::missing(format!("{name} is not set")).hint(format!("export {name}=…")));
     }
     Ok(Access { provider: provider.to_owned(), kind, base_url, key })
@@ -378,8 +389,10 @@ fn model_words(model: &str, handover: &Handover) -> String {
     }
     let provider = provider_of(model);
     let keyed = handover.access.iter().any(|access| access.provider == provider && access.key.is_some());
-    match KNOWN.iter().find(|known| known.0 == provider).filter(|_| keyed) {
-        Some((_, key, _)) => format!("{model} ({key})"),
+    // Where several variables may hold it, the one that does.
+    let set = key_names(provider).iter().find(|name| wire::variable(name).is_some());
+    match set.filter(|_| keyed) {
+        Some(name) => format!("{model} ({name})"),
         None => model.to_owned(),
     }
 }

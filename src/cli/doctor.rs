@@ -121,7 +121,8 @@ fn state() -> Check {
 
 /// Names only.
 fn keys() -> Vec<Check> {
-    let set: Vec<&str> = KNOWN.iter().map(|known| known.1).filter(|name| wire::variable(name).is_some()).collect();
+    let set: Vec<&str> =
+        KNOWN.iter().flat_map(|known| known.1).copied().filter(|name| wire::variable(name).is_some()).collect();
     let (state, said) = if set.is_empty() {
         (Health::Note, "no key is set; offline/explorer answers, which is a search and no model".to_owned())
     } else {

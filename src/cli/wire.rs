@@ -12,8 +12,10 @@ use crate::command::identity::Identity;
 use crate::model::brief::Claim;
 use crate::model::id::{RunId, Target};
 use crate::model::persona::Persona;
+use crate::model::provider;
 use crate::model::time::{Now, Timestamp};
 use crate::provider::Provider;
+use crate::provider::client::Proxies;
 use crate::provider::http::{Endpoint, Http};
 use crate::provider::offline::Explorer;
 use crate::provider::script::ScriptModel;
@@ -134,7 +136,9 @@ pub(super) fn base_url_of(provider: &str) -> Option<String> {
     match provider {
         "openai" => variable("OPENAI_BASE_URL"),
         "anthropic" => variable("ANTHROPIC_BASE_URL"),
-        "ollama" => variable("OLLAMA_HOST"),
+        "gemini" => variable("GOOGLE_GEMINI_BASE_URL"),
+        "openrouter" => variable("OPENROUTER_BASE_URL"),
+        "ollama" => variable("OLLAMA_HOST").map(|host| provider::url_of_host(&host)),
         _ => None,
     }
 }
@@ -154,7 +158,7 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
                 CliError::missing(format!("nothing is known of the provider `{provider}`"))
                     .hint("name it under `providers` in ~/.config/decode/settings.yaml")
             })?;
-            Ok(Arc::new(Http::new(endpoint(access))))
+            Ok(Arc::new(Http::new(endpoint(access, handover))))
         }
     }
 }
@@ -178,8 +182,14 @@ impl Switchboard for Switches {
     }
 }
 
-fn endpoint(access: &Access) -> Endpoint {
-    Endpoint { base_url: access.base_url.clone(), key: access.key.clone(), ..Endpoint::new(access.kind) }
+fn endpoint(access: &Access, handover: &Handover) -> Endpoint {
+    Endpoint {
+        base_url: access.base_url.clone(),
+        key: access.key.clone(),
+        // This process has almost nothing of the caller's environment but what was handed over.
+        proxies: Proxies::of(&handover.environment),
+        ..Endpoint::new(access.kind)
+    }
 }
 
 /// Every tool that an attempt can have.

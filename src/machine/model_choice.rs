@@ -39,25 +39,30 @@ pub(crate) enum ChoiceError {
 /// The built-in model that needs no key and no network.
 pub(crate) const OFFLINE: &str = "offline/explorer";
 
-/// A provider, the variable of its key, and its models by tier.
-type Known = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// A provider, the variables that may hold its key, and its models by tier.
+type Known = (&'static str, &'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// The variables that may hold a provider's key, the usual one first.
+pub(crate) fn key_names(provider: &str) -> &'static [&'static str] {
+    KNOWN.iter().find(|known| known.0 == provider).map_or(&[], |known| known.1)
+}
 
 /// The models that a provider's key alone gives, as of 2026-11. Settings override them.
 pub(crate) const KNOWN: &[Known] = &[
     (
         "anthropic",
-        "ANTHROPIC_API_KEY",
+        &["ANTHROPIC_API_KEY"],
         &[("cheap", "claude-haiku-4-5"), ("default", "claude-sonnet-4-5"), ("strong", "claude-opus-4-5")],
     ),
-    ("openai", "OPENAI_API_KEY", &[("cheap", "gpt-5-mini"), ("default", "gpt-5"), ("strong", "gpt-5")]),
+    ("openai", &["OPENAI_API_KEY"], &[("cheap", "gpt-5-mini"), ("default", "gpt-5"), ("strong", "gpt-5")]),
     (
         "gemini",
-        "GEMINI_API_KEY",
+        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         &[("cheap", "gemini-2.5-flash"), ("default", "gemini-2.5-pro"), ("strong", "gemini-2.5-pro")],
     ),
     (
         "openrouter",
-        "OPENROUTER_API_KEY",
+        &["OPENROUTER_API_KEY"],
         &[("cheap", "openrouter/auto"), ("default", "openrouter/auto"), ("strong", "openrouter/auto")],
     ),
 ];
@@ -116,8 +121,8 @@ mod tests {
     use super::*;
 
     fn candidate(provider: &str) -> Candidate {
-        let (name, key, tiers) = KNOWN.iter().find(|known| known.0 == provider).unwrap();
-        Candidate { provider: (*name).to_owned(), key_name: (*key).to_owned(), tiers: tiers.iter().copied().collect() }
+        let (name, keys, tiers) = KNOWN.iter().find(|known| known.0 == provider).unwrap();
+        Candidate { provider: (*name).to_owned(), key_name: keys[0].to_owned(), tiers: tiers.iter().copied().collect() }
     }
 
     #[test]

@@ -39,11 +39,18 @@ pub(crate) struct AssistantMessage {
 }
 
 /// A piece of a model's thinking, with the provider's proof that it is its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Thinking {
+    #[serde(default)]
     pub(crate) text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) signature: Option<String>,
+    /// What stands in place of a text that the provider keeps to itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) redacted: Option<String>,
+    /// Who thought it, by the provider's own name; to another model it proves nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) model: String,
 }
 
 /// A picture for models that take them.

@@ -2,7 +2,7 @@
 //!
 //! Servers differ in how they say which call a fragment belongs to: by a proper index, by no index, by index 0 for all,
 //! by indexes with gaps, by an id on each fragment or on the first only. An index is compared, never used as a length.
-//! Deliberately absent: the wire formats (see `frames.rs`).
+//! Deliberately absent: the wire formats (the dialects').
 
 use std::collections::HashSet;
 
@@ -55,12 +55,7 @@ impl Calls {
         let Some(at) = at else {
             // A piece that names nothing and continues nothing is part of a block that is not a call.
             if !fragment.id.is_empty() || !fragment.name.is_empty() {
-                self.0.push(Partial {
-                    index: fragment.index,
-                    id: fragment.id.to_owned(),
-                    name: fragment.name.to_owned(),
-                    arguments: fragment.arguments.to_owned(),
-                });
+                self.hear_whole(fragment);
             }
             return;
         };
@@ -73,11 +68,25 @@ impl Calls {
         call.arguments.push_str(fragment.arguments);
     }
 
+    /// A call that comes in one piece, and so continues none.
+    pub(super) fn hear_whole(&mut self, call: Fragment<'_>) {
+        self.0.push(Partial {
+            index: call.index,
+            id: call.id.to_owned(),
+            name: call.name.to_owned(),
+            arguments: call.arguments.to_owned(),
+        });
+    }
+
     /// The call a fragment continues if it continues any: of those with its index, the one with its id, else the last.
     fn position(&self, fragment: &Fragment<'_>) -> Option<usize> {
         let fits = |call: &Partial| fragment.index.is_none() || call.index == fragment.index;
         let same_id = |call: &Partial| !fragment.id.is_empty() && call.id == fragment.id;
         self.0.iter().rposition(|call| fits(call) && same_id(call)).or_else(|| self.0.iter().rposition(fits))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Bytes heard, to estimate tokens where a server counts none.

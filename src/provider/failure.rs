@@ -8,6 +8,9 @@ use super::ProviderError;
 use crate::model::time::Timestamp;
 use crate::text::one_line;
 
+/// No wait that a server asks for is taken to be longer: a year is a wrong clock or a wrong unit, and must not overflow.
+const LONGEST_S: f64 = 31.0 * 24.0 * 3600.0;
+
 /// Columns of a message that a person reads.
 const DETAIL: usize = 300;
 
@@ -34,11 +37,11 @@ pub(super) fn of_response(
     let json = json.get(0).unwrap_or(&json);
     let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(json);
     let detail = match message_of(error) {
-        "" => one_line(&format!("status {status} {body}"), DETAIL),
+        "" => one_line(&format!("status {status} {}", words_of_page(body)), DETAIL),
         message => one_line(&format!("{message} (status {status})"), DETAIL),
     };
     let words = words_of(error);
-    let retry_after_s = retry_after(&header, now);
+    let retry_after_s = retry_after(&header, now).or_else(|| retry_after_in(error, &words));
     match status {
         429 if words.contains("insufficient_quota") => ProviderError::Refused { detail },
         429 => match usage_limit_end(&header, error, &words, now) {
@@ -70,8 +73,8 @@ pub(super) fn of_event(body: &Value) -> ProviderError {
         || (401..=403).contains(&status)
     {
         ProviderError::Refused { detail }
-    } else if says(&["rate_limit", "too_many_requests"]) || status == 429 {
-        ProviderError::RateLimited { retry_after_s: None, detail }
+    } else if says(&["rate_limit", "too_many_requests", "resource_exhausted"]) || status == 429 {
+        ProviderError::RateLimited { retry_after_s: retry_after_in(error, &words), detail }
     } else if says(&["invalid_request", "not_found", "invalid_argument"]) || (400..500).contains(&status) {
         ProviderError::Invalid { detail }
     } else {
@@ -80,50 +83,28 @@ pub(super) fn of_event(body: &Value) -> ProviderError {
     }
 }
 
-/// What the HTTP client under the stream says.
-pub(super) fn of_genai(error: &genai::Error, now: Timestamp) -> ProviderError {
-    match error {
-        // The error of interest sits inside; the outer one has neither status nor headers.
-        genai::Error::WebStream { error, cause, .. } => {
-            if let Some(inner) = error.downcast_ref::<genai::Error>() {
-                of_genai(inner, now)
-            } else if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-                of_transport(error)
-            } else if let Some(genai::webc::StreamTimeout::Headers) = error.downcast_ref() {
-                ProviderError::Unreachable { detail: cause.clone() }
-            } else {
-                ProviderError::Interrupted { detail: one_line(cause, DETAIL) }
-            }
-        }
-        genai::Error::HttpError { status, body, headers, .. } => {
-            let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-            of_response(status.as_u16(), header, body, now)
-        }
-        genai::Error::ChatResponse { body, .. } => of_event(body),
-        genai::Error::StreamParse { serde_error, .. } => {
-            ProviderError::Interrupted { detail: format!("an event is not JSON: {serde_error}") }
-        }
-        other => ProviderError::Invalid { detail: one_line(&other.to_string(), DETAIL) },
-    }
+/// The connection broke while an answer came.
+pub(super) fn of_cut(error: &reqwest::Error) -> ProviderError {
+    ProviderError::Interrupted { detail: one_line(&innermost(error), DETAIL) }
 }
 
-fn of_transport(error: &reqwest::Error) -> ProviderError {
-    // The innermost cause is the one that helps: "Connection refused (os error 111)".
+/// No answer began.
+pub(super) fn of_transport(error: &reqwest::Error) -> ProviderError {
+    let cause = innermost(error);
+    let detail = match error.url().and_then(reqwest::Url::host_str) {
+        Some(host) => one_line(&format!("{host}: {cause}"), DETAIL),
+        None => one_line(&cause, DETAIL),
+    };
+    if error.is_builder() { ProviderError::Invalid { detail } } else { ProviderError::Unreachable { detail } }
+}
+
+/// The innermost cause is the one that helps: "Connection refused (os error 111)".
+fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
-    let detail = match error.url().and_then(reqwest::Url::host_str) {
-        Some(host) => one_line(&format!("{host}: {cause}"), DETAIL),
-        None => one_line(&cause.to_string(), DETAIL),
-    };
-    if error.is_builder() {
-        ProviderError::Invalid { detail }
-    } else if error.is_body() || error.is_decode() {
-        ProviderError::Interrupted { detail }
-    } else {
-        ProviderError::Unreachable { detail }
-    }
+    cause.to_string()
 }
 
 fn message_of(error: &Value) -> &str {
@@ -146,13 +127,55 @@ fn is_too_long(words: &str) -> bool {
 fn retry_after(header: &impl Fn(&str) -> Option<String>, now: Timestamp) -> Option<f64> {
     let number = |text: String| text.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
     if let Some(millis) = header("retry-after-ms").and_then(number) {
-        return Some(millis / 1000.0);
+        return Some((millis / 1000.0).min(LONGEST_S));
     }
     let text = header("retry-after")?;
-    number(text.clone()).or_else(|| {
+    let seconds = number(text.clone()).or_else(|| {
         let date = jiff::fmt::rfc2822::parse(text.trim()).ok()?;
         Some(Timestamp::from_millis(date.timestamp().as_millisecond()).since_s(now).max(0.0))
-    })
+    });
+    seconds.map(|seconds| seconds.min(LONGEST_S))
+}
+
+/// Seconds to wait as the error itself says them: Gemini's `retryDelay`, or OpenAI's "try again in 1.5s".
+fn retry_after_in(error: &Value, words: &str) -> Option<f64> {
+    let mut details = error["details"].as_array().into_iter().flatten();
+    let delay = details.find_map(|detail| detail["retryDelay"].as_str());
+    let told = delay.or_else(|| words.split_once("try again in ").map(|(_, rest)| rest))?;
+    seconds_of(told).map(|seconds| seconds.min(LONGEST_S))
+}
+
+/// Seconds of `1.5s`, `250ms`, `6m0s` or `2h`, at the start of a text.
+fn seconds_of(text: &str) -> Option<f64> {
+    let mut rest = text.trim_start();
+    let mut sum = None;
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..end].trim_end_matches('.').parse::<f64>() else { return sum };
+        let unit = rest[end..].trim_start();
+        let letters = unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len());
+        let factor = match &unit[..letters] {
+            "ms" => 0.001,
+            "s" | "second" | "seconds" => 1.0,
+            "m" | "min" | "minute" | "minutes" => 60.0,
+            "h" | "hour" | "hours" => 3600.0,
+            _ => return sum,
+        };
+        sum = Some(sum.unwrap_or(0.0) + number * factor);
+        rest = unit[letters..].trim_start();
+    }
+}
+
+/// What a person reads of an error's body: the title of a page, the text of anything else.
+pub(super) fn words_of_page(body: &str) -> String {
+    if !body.trim_start().starts_with('<') {
+        return one_line(body, DETAIL);
+    }
+    // Letters beyond ASCII keep their length, so that places in both texts are the same.
+    let small = body.to_ascii_lowercase();
+    let title = small.find("<title>").map(|at| at + "<title>".len());
+    let title = title.and_then(|at| Some(&body[at..at + small[at..].find("</title>")?]));
+    one_line(title.unwrap_or("no title"), DETAIL)
 }
 
 /// When a subscription's limit ends, where the provider says that it is one and when it ends.
@@ -163,14 +186,16 @@ fn usage_limit_end(
     now: Timestamp,
 ) -> Option<Timestamp> {
     let at_s = |seconds: f64| Timestamp::from_millis((seconds * 1000.0) as i64);
-    if words.contains("usage_limit") {
+    let until = if words.contains("usage_limit") {
         let at = error["resets_at"].as_f64().map(at_s);
-        return at.or_else(|| error["resets_in_seconds"].as_f64().map(|seconds| now.plus_s(seconds)));
-    }
-    if header("anthropic-ratelimit-unified-status").as_deref() == Some("rejected") {
-        return header("anthropic-ratelimit-unified-reset").and_then(|text| text.trim().parse().ok()).map(at_s);
-    }
-    None
+        at.or_else(|| error["resets_in_seconds"].as_f64().map(|seconds| now.plus_s(seconds)))
+    } else if header("anthropic-ratelimit-unified-status").as_deref() == Some("rejected") {
+        header("anthropic-ratelimit-unified-reset").and_then(|text| text.trim().parse().ok()).map(at_s)
+    } else {
+        None
+    };
+    // A time that has passed is no reason to wait for it.
+    until.filter(|until| *until > now).map(|until| until.min(now.plus_s(LONGEST_S)))
 }
 
 #[cfg(test)]
@@ -204,6 +229,29 @@ mod tests {
         }
         let both = response(503, &[("retry-after-ms", "250"), ("retry-after", "9")], "");
         assert!(matches!(both, ProviderError::Server { retry_after_s: Some(0.25), .. }));
+    }
+
+    #[test]
+    fn a_wait_of_years_is_cut_so_that_nothing_overflows() {
+        for huge in ["1e300", "99999999999", "Mon, 30 Nov 2099 21:41:49 GMT"] {
+            let error = response(429, &[("retry-after", huge)], "");
+            assert!(matches!(error, ProviderError::RateLimited { retry_after_s: Some(LONGEST_S), .. }), "{error:?}");
+        }
+        let body = json!({"error": {"type": "usage_limit_reached", "resets_at": 1e300}}).to_string();
+        let end = NOW.plus_s(LONGEST_S);
+        assert!(matches!(response(429, &[], &body), ProviderError::UsageLimit { until, .. } if until == end));
+    }
+
+    #[test]
+    fn a_wait_is_found_in_the_words_of_the_error_where_no_header_has_it() {
+        assert_eq!(seconds_of("1.5s. Visit"), Some(1.5));
+        assert_eq!(seconds_of("6m0s"), Some(360.0));
+        assert_eq!(seconds_of("250ms"), Some(0.25));
+        assert_eq!(seconds_of("2 hours"), Some(7200.0));
+        assert_eq!(seconds_of("a while"), None);
+        let body = json!({"error": {"message": "Rate limit reached. Please try again in 20s."}}).to_string();
+        let error = response(429, &[], &body);
+        assert!(matches!(error, ProviderError::RateLimited { retry_after_s: Some(20.0), .. }), "{error:?}");
     }
 
     #[test]
@@ -249,6 +297,8 @@ mod tests {
             [("anthropic-ratelimit-unified-status", "rejected"), ("anthropic-ratelimit-unified-reset", "1796080000")];
         assert!(matches!(response(429, &headers, ""), ProviderError::UsageLimit { until: at, .. } if at == until));
         let body = json!({"error": {"type": "usage_limit_reached", "resets_in_seconds": 60}}).to_string();
+        let past = json!({"error": {"type": "usage_limit_reached", "resets_at": 1}}).to_string();
+        assert!(matches!(response(429, &[], &past), ProviderError::RateLimited { .. }));
         let in_a_minute = NOW.plus_s(60.0);
         assert!(matches!(response(429, &[], &body), ProviderError::UsageLimit { until: at, .. } if at == in_a_minute));
     }

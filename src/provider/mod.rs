@@ -1,20 +1,36 @@
-//! Models: one trait, one request, one stream of events. Each provider is a file of its own.
+//! Models: one trait, one request, one stream of events. Each way of speaking is a file of its own.
+//!
+//! ```text
+//! http.rs       asks a server and reads its answer; client.rs is the HTTP client, sse.rs the events of a body
+//!   dialect.rs    which way of speaking: anthropic.rs, openai.rs, gemini.rs write requests and hear events
+//!   history.rs    the conversation as any of them may be told it; lesson.rs what a server taught us
+//!   answer.rs     what has been heard of an answer; calls.rs puts its calls together
+//!   failure.rs    what a refusal means
+//! offline/      the built-in search; script.rs replays
+//! ```
 //!
 //! Deliberately absent: retries and budgets (the agent's), prices, and any knowledge of who asks.
 
+mod answer;
+mod anthropic;
 mod calls;
+pub(crate) mod client;
+mod dialect;
 mod failure;
-mod frames;
+mod gemini;
+mod history;
 pub(crate) mod http;
+mod lesson;
 pub(crate) mod offline;
+mod openai;
 pub(crate) mod script;
-mod wire;
+mod sse;
 
 use std::pin::Pin;
 
 use futures_util::Stream;
 
-use crate::model::message::{Message, StopReason, ToolCall, ToolSpec};
+use crate::model::message::{Message, StopReason, Thinking, ToolCall, ToolSpec};
 use crate::model::time::Timestamp;
 use crate::model::usage::Usage;
 
@@ -33,7 +49,10 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ProviderEvent {
     Text(String),
+    /// A piece of thinking, to be shown.
     Thinking(String),
+    /// Whole thinking, to be kept with the answer: the provider may want to see it again.
+    Thought(Thinking),
     /// A whole call; fragments never leave the provider.
     Call(ToolCall),
     /// Always the last.

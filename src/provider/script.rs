@@ -22,7 +22,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::calls::unique_id;
-use super::{EventStream, Provider, ProviderError, ProviderEvent, Request, wire};
+use super::{EventStream, Provider, ProviderError, ProviderEvent, Request, history};
 use crate::files;
 use crate::model::message::{Message, StopReason, ToolCall, ToolInput};
 use crate::model::time::Timestamp;
@@ -33,7 +33,7 @@ const LIMIT: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ScriptError {
-    #[error("failed to read script `{}`", path.display())]
+    #[error("there is no script to replay in `{}`", path.display())]
     Read { path: PathBuf, source: files::FileError },
     #[error("{}:{line}: {fault}", path.display())]
     Line { path: PathBuf, line: usize, fault: String },
@@ -106,6 +106,9 @@ struct Answer {
     stop: Option<StopReason>,
 }
 
+/// Keys of an assistant line that say what the turn is.
+const TURN_KEYS: [&str; 3] = ["text", "calls", "stop"];
+
 #[derive(Debug, Clone, Deserialize)]
 struct Call {
     #[serde(default)]
@@ -141,6 +144,10 @@ impl Script {
         let section = self.sections.last_mut().expect("a script begins with a section and loses none");
         if let Some(kind) = value.get("type") {
             if kind == "assistant" {
+                // The answer of a provider's own log would be read as one without a word.
+                if !TURN_KEYS.iter().any(|key| value.get(key).is_some()) {
+                    return Err(format!("a turn has one of `{}`", TURN_KEYS.join("`, `")));
+                }
                 let mut turn = std::mem::take(&mut section.rest);
                 turn.answer = read(value)?;
                 section.turns.push(turn);
@@ -227,7 +234,7 @@ impl Fail {
 
 impl Answer {
     fn events(&self, request: &Request) -> Vec<ProviderEvent> {
-        let mut taken = wire::call_ids(&request.messages);
+        let mut taken = history::call_ids(&request.messages);
         let calls: Vec<ToolCall> = self.calls.iter().map(|call| call.call(&mut taken)).collect();
         let stop = self.stop.unwrap_or(StopReason::End);
         let stop = if calls.is_empty() || stop == StopReason::Refused { stop } else { StopReason::ToolCalls };
@@ -243,7 +250,7 @@ impl Answer {
         let answered = self.text.len() + calls.sum::<usize>();
         Usage {
             requests: 1,
-            input_tokens: wire::bytes_of(request).div_ceil(4) as u64,
+            input_tokens: history::bytes_of(request).div_ceil(4) as u64,
             output_tokens: answered.div_ceil(4) as u64,
             ..Usage::ZERO
         }
@@ -434,9 +441,12 @@ mod tests {
         assert!(fault(r#"{"fail":"soon"}"#).starts_with("s.jsonl:1: unknown variant `soon`"));
         assert_eq!(fault(r#"{"fail":"usage_limit"}"#), "s.jsonl:1: `usage_limit` needs `until`");
         assert!(fault(r#"{"wait_ms":-1}"#).contains("milliseconds"));
+        for other in [r#"{"type":"assistant","message":{"content":"hi"}}"#, r#"{"type":"assistant"}"#] {
+            assert_eq!(fault(other), "s.jsonl:1: a turn has one of `text`, `calls`, `stop`");
+        }
         assert!(fault(r#"{"wait":1}"#).contains("neither"));
         assert!(fault(r#"{"type":"assistant","calls":[{}]}"#).contains("name"));
         let missing = Script::read(Path::new("/nowhere/s.jsonl")).unwrap_err();
-        assert_eq!(missing.to_string(), "failed to read script `/nowhere/s.jsonl`");
+        assert_eq!(missing.to_string(), "there is no script to replay in `/nowhere/s.jsonl`");
     }
 }

@@ -1,7 +1,7 @@
-//! A scripted model on loopback: the exact bytes and pauses a test asks for, in two dialects.
+//! A scripted model on loopback: the exact bytes and pauses a test asks for, in three dialects.
 //!
-//! Speaks OpenAI Chat Completions (`POST …/chat/completions`) and Anthropic Messages (`POST …/messages`), always as
-//! a stream of server-sent events. Included by integration tests, benches and, by path, unit tests of the crate; so it
+//! Speaks OpenAI Chat Completions (`POST …/chat/completions`), Anthropic Messages (`POST …/messages`) and Gemini
+//! (`POST …:streamGenerateContent`), always as a stream of server-sent events. Included by integration tests, benches and, by path, unit tests of the crate; so it
 //! uses nothing but the standard library and `serde_json`. Deliberately absent: TLS, and any knowledge of decode.
 #![allow(dead_code, reason = "each test binary that includes this file uses another part of it")]
 
@@ -37,10 +37,11 @@ impl Recorded {
 
     /// What the user says before the first answer, by which rules are chosen.
     pub(crate) fn first_user_text(&self) -> String {
-        let messages = self.body["messages"].as_array().into_iter().flatten();
+        let messages = self.body["messages"].as_array().or(self.body["contents"].as_array()).into_iter().flatten();
         let told = messages.skip_while(|message| message["role"] != "user");
         let told = told.take_while(|message| message["role"] == "user");
-        told.map(|message| text_of(&message["content"])).collect::<Vec<_>>().join("\n")
+        let text = |message: &Value| text_of(message.get("content").or(message.get("parts")).unwrap_or(&Value::Null));
+        told.map(text).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -119,12 +120,14 @@ enum Content {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Whole,
-    /// The body ends as it should, but `[DONE]` or `message_stop` never came.
+    /// The body ends as it should, but what ends an answer never came.
     WithoutLastEvent,
     /// The socket closes after so many events.
     CutAfter(usize),
     /// After the last event the socket stays open and nothing comes.
     Hang,
+    /// In place of what ends an answer come comments, for ever.
+    Ping,
 }
 
 /// What one request is answered with.
@@ -134,7 +137,11 @@ pub(crate) struct Step {
     content: Content,
     ending: Ending,
     length: bool,
+    /// In place of the usual one.
+    reason: Option<String>,
     error: Option<(String, String)>,
+    /// What is thought before the answer, and the proof of it.
+    thinking: Option<(String, String)>,
     tokens: Option<Tokens>,
     indexes: Indexes,
     ids: Ids,
@@ -153,7 +160,9 @@ impl Step {
             content,
             ending: Ending::Whole,
             length: false,
+            reason: None,
             error: None,
+            thinking: None,
             tokens: Some(Tokens { input: 10, cached: 0, output: 5 }),
             indexes: Indexes::Right,
             ids: Ids::First,
@@ -227,6 +236,13 @@ impl Step {
         self
     }
 
+    /// The answer neither ends nor goes on, but the server says that it lives.
+    pub(crate) fn then_ping(mut self) -> Self {
+        self.ending = Ending::Ping;
+        self
+    }
+
+    /// The body ends as it should, but neither the reason why nor the dialect's end mark came.
     pub(crate) fn without_last_event(mut self) -> Self {
         self.ending = Ending::WithoutLastEvent;
         self
@@ -241,6 +257,18 @@ impl Step {
     /// The stop reason says that `max_tokens` cut the answer.
     pub(crate) fn stopped_by_length(mut self) -> Self {
         self.length = true;
+        self
+    }
+
+    /// Any reason for the answer's end, by the dialect's own name.
+    pub(crate) fn reason(mut self, reason: &str) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// Thinking before the answer, with the proof that a client must send back.
+    pub(crate) fn thinking(mut self, text: &str, signature: &str) -> Self {
+        self.thinking = Some((text.into(), signature.into()));
         self
     }
 
@@ -498,8 +526,7 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
             shared.wait(None, |state| state.released);
         }
         shared.pause(step.delay);
-        let dialect = if request.path.ends_with("/messages") { Dialect::Anthropic } else { Dialect::OpenAi };
-        if !respond(stream, shared, &step, dialect)? {
+        if !respond(stream, shared, &step, Dialect::of(&request.path))? {
             return Ok(());
         }
     }
@@ -557,12 +584,17 @@ fn refusal(message: &str) -> Step {
 /// Writes the response; false when the connection must not be used again.
 fn respond(mut stream: &TcpStream, shared: &Shared, step: &Step, dialect: Dialect) -> io::Result<bool> {
     if let Content::Status { code, headers, body } = &step.content {
-        let mut head = format!("HTTP/1.1 {code} Scripted\r\ncontent-length: {}\r\n", body.len());
+        // One byte more than comes is a body that never ends.
+        let length = body.len() + usize::from(step.ending == Ending::Hang);
+        let mut head = format!("HTTP/1.1 {code} Scripted\r\ncontent-length: {length}\r\n");
         for (name, value) in headers {
             head = format!("{head}{name}: {value}\r\n");
         }
         stream.write_all(format!("{head}\r\n{body}").as_bytes())?;
-        return Ok(true);
+        if step.ending == Ending::Hang {
+            shared.wait(None, |_| false);
+        }
+        return Ok(step.ending != Ending::Hang);
     }
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
     let mut events = match &step.content {
@@ -585,6 +617,14 @@ fn respond(mut stream: &TcpStream, shared: &Shared, step: &Step, dialect: Dialec
             shared.wait(None, |_| false);
             return Ok(false);
         }
+        Ending::Ping => loop {
+            // Ends by the error that writing to a client is that has left.
+            stream.write_all(b"8\r\n: ping\n\n\r\n")?;
+            shared.pause(Duration::from_millis(10));
+            if shared.state().stopping {
+                return Ok(false);
+            }
+        },
         Ending::Whole | Ending::WithoutLastEvent => {}
     }
     stream.write_all(b"0\r\n\r\n")?;

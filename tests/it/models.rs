@@ -10,6 +10,7 @@ use crate::model_server::{Call, ModelServer, Recorded, Script, Step};
 
 const OPENAI: &str = "openai/test-model";
 const ANTHROPIC: &str = "anthropic/test-model";
+const GEMINI: &str = "gemini/test-model";
 const TASK: &str = "Where does it start, and why?";
 const SECRET: &str = "the-secret-of-anthropic";
 
@@ -25,6 +26,20 @@ fn anthropic(script: Script, path: &str) -> Environment {
     environment.set("ANTHROPIC_BASE_URL", &format!("{}{path}", address.trim_end_matches("/v1")));
     environment.set("ANTHROPIC_API_KEY", SECRET);
     environment.serve(server)
+}
+
+/// The same world for Gemini, whose key goes by either of two names.
+fn gemini(script: Script) -> Environment {
+    let mut environment = Environment::new();
+    let server = ModelServer::start(script);
+    environment.set("GOOGLE_GEMINI_BASE_URL", server.url().trim_end_matches("/v1"));
+    environment.set("GOOGLE_API_KEY", SECRET);
+    environment.serve(server)
+}
+
+/// A world and the name of its model, in each dialect.
+fn every_dialect(script: impl Fn() -> Script) -> [(Environment, &'static str); 3] {
+    [(Environment::with_model(script()), OPENAI), (anthropic(script(), ""), ANTHROPIC), (gemini(script()), GEMINI)]
 }
 
 /// The user's own settings.
@@ -158,7 +173,7 @@ fn tiers_name_models_and_readers_use_the_cheap_one() {
 }
 
 #[test]
-fn usage_is_exact_in_both_dialects_and_an_unknown_cost_is_null() {
+fn usage_is_exact_in_every_dialect_and_an_unknown_cost_is_null() {
     let script = || {
         Script::steps(vec![
             looks().tokens(1_000, 600, 30),
@@ -178,8 +193,9 @@ fn usage_is_exact_in_both_dialects_and_an_unknown_cost_is_null() {
         let sum = json!({"requests": 4, "input_tokens": 4_400, "cached_tokens": 3_000, "output_tokens": 148, "cost_usd": null});
         assert_eq!(json["usage"], sum, "{model}");
     };
-    usage(&Environment::with_model(script()), OPENAI);
-    usage(&anthropic(script(), ""), ANTHROPIC);
+    for (environment, model) in every_dialect(script) {
+        usage(&environment, model);
+    }
 }
 
 #[test]
@@ -258,4 +274,135 @@ fn no_history_is_refused_by_a_strict_openai_provider_whatever_went_wrong() {
 #[test]
 fn no_history_is_refused_by_a_strict_anthropic_provider_whatever_went_wrong() {
     survives(&anthropic(rough(), ""), ANTHROPIC);
+}
+
+#[test]
+fn no_history_is_refused_by_a_strict_gemini_provider_whatever_went_wrong() {
+    survives(&gemini(rough()), GEMINI);
+}
+
+#[test]
+fn gemini_is_asked_with_the_key_by_its_other_name_which_is_said_and_lies_nowhere() {
+    let environment = gemini(answers());
+    let output = environment.decode(&["fan", TASK]).expect_code(0);
+    assert!(output.stderr.contains("gemini/") && output.stderr.contains("(GOOGLE_API_KEY)"), "{}", output.stderr);
+    let asked = environment.model().requests();
+    assert!(asked[0].path.starts_with("/v1beta/models/gemini-"), "{}", asked[0].path);
+    assert_eq!(asked[0].header("x-goog-api-key"), Some(SECRET));
+    assert_eq!(files_with(&environment, SECRET), "");
+}
+
+/// One fault after another, each before a step of the work.
+fn passing_faults() -> Script {
+    Script::function(|_, made| match made {
+        0 | 1 => Step::text("Sorry, busy").then_error("overloaded_error", "busy busy"),
+        2 => looks(),
+        3 => Step::text("It starts at nowhere.rs:7, I think.").cut_after(3),
+        4 => Step::text("It starts at nowhere.rs:8, I guess.").without_last_event(),
+        5 => Step::raw(vec![b": hello\n\nevent: later\ndata: {\"lat      \n\n".to_vec()]),
+        _ => Step::text("It starts at src/lib.rs:1."),
+    })
+    .strict()
+}
+
+#[test]
+fn what_passes_is_tried_again_and_no_piece_of_it_is_ever_the_report() {
+    for (environment, model) in every_dialect(passing_faults) {
+        let output = environment.decode(&["run", "--agent", "explore", "-m", model, "--retries", "0", TASK]);
+        let output = output.expect_code(0);
+        assert!(output.stdout.contains("It starts at src/lib.rs:1."), "{model}: {}", output.stdout);
+        for piece in ["busy", "nowhere", "lat"] {
+            assert!(!output.stdout.contains(piece), "{model}: {}", output.stdout);
+        }
+        assert_eq!(environment.model().requests().len(), 7, "{model}");
+    }
+}
+
+#[test]
+fn what_will_fail_again_is_told_and_not_tried_again() {
+    let quota = r#"{"error":{"type":"insufficient_quota","message":"check your plan"}}"#;
+    let faults = [
+        ("bad tool schema", Step::text("half").then_error("invalid_request_error", "bad tool schema")),
+        ("no such key", Step::status(401).body(r#"{"error":{"message":"no such key"}}"#)),
+        ("check your plan", Step::status(429).body(quota)),
+        ("elsewhere.example", Step::status(301).header("location", "https://elsewhere.example/v1")),
+    ];
+    for (message, fault) in faults {
+        for (environment, model) in every_dialect(|| Script::steps(vec![fault.clone()])) {
+            let words = ["run", "--agent", "explore", "-m", model, "--retries", "0", "-o", "json", TASK];
+            let output = environment.decode(&words);
+            assert_ne!(output.code, 0, "{model}: {message}");
+            let error = output.json()["error"].as_str().unwrap_or_default().to_owned();
+            assert!(error.contains(message), "{model}: {error}");
+            assert!(!output.json()["report"].to_string().contains("half"), "{model}");
+            assert_eq!(environment.model().requests().len(), 1, "{model}: {message}");
+        }
+    }
+}
+
+#[test]
+fn a_wait_that_a_server_asks_for_is_kept_to() {
+    for (environment, model) in every_dialect(|| {
+        let turned_away = || Step::status(429).header("retry-after", "2");
+        Script::steps(vec![turned_away(), turned_away(), looks(), Step::text("It starts at src/lib.rs:1.")])
+    }) {
+        environment.decode(&["run", "--agent", "explore", "-m", model, "-q", TASK]).expect_code(0);
+        let asked = environment.model().requests();
+        for pair in asked[..3].windows(2) {
+            let gap = pair[1].at.duration_since(pair[0].at).as_secs_f64();
+            assert!((2.0..15.0).contains(&gap), "{model}: {gap}");
+        }
+    }
+}
+
+#[test]
+fn letters_cut_between_two_reads_reach_tools_and_the_report_whole() {
+    let letters = "日本語🙂é";
+    for (environment, model) in every_dialect(|| {
+        let grep = Step::call("call-1", "grep", &json!({"pattern": letters})).fragments(3);
+        let report = Step::text(&format!("src/lib.rs:1 has no {letters}."));
+        let steps = [looks(), grep, report].map(|step| step.one_byte_chunks().crlf());
+        Script::steps(steps.to_vec()).strict()
+    }) {
+        let output = environment.decode(&["run", "--agent", "explore", "-m", model, "-q", TASK]).expect_code(0);
+        assert!(output.stdout.contains(&format!("has no {letters}.")), "{model}: {}", output.stdout);
+        let session = environment.only_run().session(1, 1);
+        let told = session.iter().any(|record| record["output"].to_string().contains(letters));
+        assert!(told, "{model}: the tool was asked for the same letters");
+    }
+}
+
+#[test]
+fn a_long_loop_of_tools_stays_within_a_small_window() {
+    const WINDOW_BYTES: usize = 40_000;
+    let environment = Environment::with_model(
+        Script::function(|request, made| {
+            let size = request.body["messages"].to_string().len();
+            let error = r#"{"error":{"code":"context_length_exceeded","message":"This model's maximum context length is 10000 tokens."}}"#;
+            let read = request.body["messages"].as_array().into_iter().flatten();
+            let answers = read.filter(|message| message["role"] == "assistant").count();
+            match answers {
+                _ if size > WINDOW_BYTES => Step::status(400).body(error),
+                0..20 => Step::call(&format!("call-{made}"), "read", &json!({"path": "long.txt"})),
+                _ => Step::text("It is all in long.txt:1."),
+            }
+        })
+        .strict(),
+    );
+    environment.write("long.txt", &"a line of some length, and of no other use\n".repeat(90));
+    let words = ["run", "--agent", "explore", "-m", OPENAI, "-o", "json", TASK];
+    let json = environment.decode(&words).expect_code(0).json();
+    assert!(json["report"].to_string().contains("It is all in long.txt:1."), "{json}");
+}
+
+#[test]
+fn a_child_in_a_window_asks_through_the_proxy_of_whoever_started_it() {
+    let mut environment = Environment::new();
+    let proxy = ModelServer::start(answers());
+    environment.set("http_proxy", proxy.url().trim_end_matches("/v1"));
+    environment.set("OPENAI_BASE_URL", "http://model.invalid/v1");
+    environment.set("OPENAI_API_KEY", "x");
+    let environment = environment.serve(proxy);
+    environment.decode(&["fan", "--model", OPENAI, TASK]).expect_code(0);
+    assert_eq!(environment.model().requests()[0].path, "http://model.invalid/v1/chat/completions");
 }

@@ -99,7 +99,9 @@ fn first_look(question: &Question, _: &Evidence<'_>, _: &[Hit<'_>]) -> Step {
     let lead: Vec<&Term> = lead(question).collect();
     let mut calls: Vec<_> = question.quotes.iter().map(|quote| grep(&regex::escape(quote))).collect();
     calls.extend(question.paths.iter().take(2).map(|path| glob(&path_pattern(path))));
-    calls.extend(lead.iter().map(|term| grep(&defines(&name_pattern(term)))));
+    calls.extend(
+        lead.iter().map(|term| grep(&said(&format!("definition of {}", term.text), &defines(&name_pattern(term))))),
+    );
     calls.extend(question.pairs.first().map(|pair| grep(&pair_pattern(pair))));
     calls.extend(lead.iter().take(2).map(|term| glob(&file_pattern(term))));
     let why = format!(
@@ -149,7 +151,8 @@ fn by_idea(question: &Question, _: &Evidence<'_>, hits: &[Hit<'_>]) -> Step {
             let others: Vec<String> =
                 words::synonyms(&part.stem).map(|word| words::pattern(&Part::new(word))).collect();
             if !others.is_empty() {
-                calls.push(grep(&defines(&format!("(?:{})", others.join("|")))));
+                let pattern = defines(&format!("(?:{})", others.join("|")));
+                calls.push(grep(&said(&format!("definition of what is like {}", part.word), &pattern)));
             }
             if part.stem.chars().count() >= 6 {
                 calls.push(grep(&format!("(?i){}", regex::escape(text::prefix(&part.stem, part.stem.len() * 2 / 3)))));
@@ -238,7 +241,7 @@ fn deeper(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>]) -> Ste
             calls.push(read(hit.path, 1, 60));
         }
         let pattern = r"^\s*(?:pub\b.*\b(?:fn|struct|enum|trait|type|const)\b|(?:async )?def |class |func |type \w|(?:export )?(?:async )?(?:function|class|interface|const) )";
-        calls.push(grep_in(pattern, hit.path));
+        calls.push(grep_in(&said("every definition", pattern), hit.path));
     }
     Step { why: "Reading how the best file is built.".to_owned(), calls }
 }
@@ -279,7 +282,14 @@ fn name_pattern(term: &Term) -> String {
 
 fn pair_pattern((a, b): &(Part, Part)) -> String {
     let (a, b) = (regex::escape(&words::needle(a)), regex::escape(&words::needle(b)));
-    format!(r"(?i:{a}\w{{0,4}}[_\- ]?{b}|{b}\w{{0,4}}[_\- ]?{a})")
+    said(&format!("{a} with {b}"), &format!(r"(?i:{a}\w{{0,4}}[_\- ]?{b}|{b}\w{{0,4}}[_\- ]?{a})"))
+}
+
+/// A pattern that begins with what it is for, as a comment: people watch the searches in a window, where the rest of a
+/// long one is cut.
+fn said(words: &str, pattern: &str) -> String {
+    let words: String = words.chars().filter(|c| c.is_alphanumeric() || " _-.".contains(*c)).collect();
+    format!("(?x:#{words}\n){pattern}")
 }
 
 /// A line that defines a name with this in it, in any of the languages known; `definition.rs` looks again.
@@ -333,6 +343,14 @@ fn either_case(stem: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_that_says_what_it_is_for_matches_the_same() {
+        let pattern = said("definition of a\nb)#(", "^fn x");
+        assert_eq!(pattern, "(?x:#definition of ab\n)^fn x");
+        let pattern = regex::Regex::new(&pattern).unwrap();
+        assert!(pattern.is_match("fn x") && !pattern.is_match(" fn x"));
+    }
 
     #[test]
     fn the_pattern_of_definitions_matches_definitions_and_not_calls() {

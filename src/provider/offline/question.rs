@@ -113,13 +113,19 @@ impl Question {
         let newest = users.last().map_or(0, |(index, _)| *index);
         let mut asked: Vec<Self> = users.iter().map(|(_, message)| Self::from_text(&message.text)).collect();
         let last = asked.last().cloned().unwrap_or_else(|| Self::from_text(""));
-        let lead = asked.iter().rposition(Self::is_searchable).unwrap_or(0);
+        let names = |at: &usize| asked[*at].is_searchable() && !is_aside(&users[*at].1.text);
+        let lead = (0..asked.len()).rev().find(names).unwrap_or(0);
         let mut question = if asked.is_empty() { last.clone() } else { asked.swap_remove(lead) };
         question.context = asked.into_iter().take(lead).flat_map(|earlier| earlier.terms).take(MOST_TERMS).collect();
         if lead + 1 < users.len() {
-            // "And the tests?" asks the same of another shelf.
+            let aside = users.last().is_some_and(|(_, message)| is_aside(&message.text));
+            // "And the tests?" asks the same of another shelf, "leave tests out" of the usual one.
             question.aim = if last.aim == Aim::Place { question.aim } else { last.aim };
-            question.shelf = if last.shelf == Shelf::Source { question.shelf } else { last.shelf };
+            question.shelf = match last.shelf {
+                Shelf::Source => question.shelf,
+                Shelf::Tests | Shelf::Documents if aside => Shelf::Source,
+                Shelf::Tests | Shelf::Documents => last.shelf,
+            };
         }
         question.hurried = hurried;
         (question, newest)
@@ -410,6 +416,20 @@ fn asks(lower: &str) -> bool {
     lower.split_whitespace().any(|word| ["where", "how", "which", "find", "who", "what"].contains(&word))
 }
 
+/// A short message that says what to leave out or how to go on, and names nothing to look for.
+fn is_aside(text: &str) -> bool {
+    const VERBS: &[&str] =
+        &["leave", "skip", "ignore", "exclude", "omit", "without", "no", "not", "never", "stop", "avoid", "dont", "do"];
+    // An apostrophe is no hump of a name.
+    let text = text.replace(['\'', '’'], "");
+    let lower = text.trim().to_lowercase();
+    let mut said = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !matches!(*word, "" | "please" | "just"));
+    let first = said.next();
+    let names = text.split_whitespace().any(words::looks_like_code) || text.contains(['`', '"', '/']);
+    let short = lower.split_whitespace().count() <= 8;
+    short && !names && !asks(&lower) && first.is_some_and(|word| VERBS.contains(&word))
+}
+
 /// A message that asks to end now.
 fn is_hurry(text: &str) -> bool {
     let lower = text.to_lowercase();
@@ -516,6 +536,11 @@ mod tests {
         let steered = asked(&["Where is the limiter?", "Rather show me the scheduler"]);
         assert_eq!(steered.terms[0].text, "scheduler");
         assert_eq!(steered.context[0].text, "limiter");
+        for aside in ["Leave tests out.", "Please skip the examples", "don't go too deep", "No vendored files!"] {
+            let steered = asked(&["Where is the limiter?", aside]);
+            assert_eq!((steered.terms[0].text.as_str(), steered.shelf), ("limiter", Shelf::Source), "{aside}");
+        }
+        assert_eq!(asked(&["Where is the limiter?", "Skip to `scheduler`"]).terms[0].text, "scheduler");
         let hinted = asked(&["Where is the limiter?", "tests?"]);
         assert_eq!((hinted.terms[0].text.as_str(), hinted.shelf), ("limiter", Shelf::Tests));
     }

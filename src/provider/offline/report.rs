@@ -63,7 +63,7 @@ fn found(question: &Question, evidence: &Evidence<'_>, hits: &[Hit<'_>], best: &
     }
     if question.aim != Aim::Uses && !uses.is_empty() {
         let _ = writeln!(report, "\nUsed in {}:", text::count(uses.len(), "file", "files"));
-        use_list(&mut report, &uses, 6, 3);
+        use_list(&mut report, &uses, 4, 2);
     }
     report
 }

@@ -1,4 +1,4 @@
-//! What the scripted model says, as events of either dialect, and what a strict provider would refuse to read.
+//! What the scripted model says, as events of each dialect, and what a strict provider would refuse to read.
 //!
 //! Deliberately absent: sockets and time.
 
@@ -11,6 +11,19 @@ use super::{Call, Content, Ending, Ids, Indexes, Recorded, Step};
 pub(super) enum Dialect {
     OpenAi,
     Anthropic,
+    Gemini,
+}
+
+impl Dialect {
+    pub(super) fn of(path: &str) -> Self {
+        if path.ends_with("/messages") {
+            Self::Anthropic
+        } else if path.contains(":streamGenerateContent") {
+            Self::Gemini
+        } else {
+            Self::OpenAi
+        }
+    }
 }
 
 /// An event: its name, empty if it has none, and its data.
@@ -27,25 +40,41 @@ pub(super) fn events_of(step: &Step, dialect: Dialect) -> Vec<Event> {
     let mut events = match dialect {
         Dialect::OpenAi => openai_events(step, text, calls),
         Dialect::Anthropic => anthropic_events(step, text, calls),
+        Dialect::Gemini => gemini_events(step, text, calls),
     };
     let Some((kind, message)) = &step.error else {
-        if step.ending == Ending::WithoutLastEvent {
-            events.pop();
+        if matches!(step.ending, Ending::WithoutLastEvent | Ending::Ping) {
+            events.truncate(events.len() - ends(step, dialect));
         }
         return events;
     };
-    // What ends an answer: `[DONE]`, usage and stop reason; `message_stop` and `message_delta`.
-    let ends = match dialect {
-        Dialect::OpenAi => 2 + usize::from(step.tokens.is_some()),
-        Dialect::Anthropic => 2,
-    };
-    events.truncate(events.len() - ends);
+    events.truncate(events.len() - ends(step, dialect));
     let error = json!({"type": kind, "message": message});
     events.push(match dialect {
         Dialect::OpenAi => ("", json!({"error": error}).to_string()),
         Dialect::Anthropic => ("error", json!({"type": "error", "error": error}).to_string()),
+        Dialect::Gemini => ("", json!({"error": {"status": kind.to_uppercase(), "message": message}}).to_string()),
     });
     events
+}
+
+/// How many events end an answer: `[DONE]`, usage and stop reason; `message_stop` and `message_delta`; the last chunk.
+fn ends(step: &Step, dialect: Dialect) -> usize {
+    match dialect {
+        Dialect::OpenAi => 2 + usize::from(step.tokens.is_some()),
+        Dialect::Anthropic => 2,
+        Dialect::Gemini => 1,
+    }
+}
+
+/// Why the answer ends, by the name a dialect has for it.
+fn reason<'a>(step: &'a Step, calls: &[Call], names: [&'a str; 3]) -> &'a str {
+    match (&step.reason, step.length, calls.is_empty()) {
+        (Some(reason), _, _) => reason,
+        (None, true, _) => names[0],
+        (None, false, true) => names[1],
+        (None, false, false) => names[2],
+    }
 }
 
 /// Text in at most `number` pieces, cut between characters.
@@ -62,6 +91,10 @@ fn openai_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
         ("", json!({"id": "chat", "object": "chat.completion.chunk", "choices": [choice]}).to_string())
     };
     let mut events = vec![chunk(json!({"role": "assistant", "content": ""}), Value::Null)];
+    if let Some((thinking, _)) = &step.thinking {
+        let thinking = pieces(thinking, 2).into_iter();
+        events.extend(thinking.map(|piece| chunk(json!({"reasoning_content": piece}), Value::Null)));
+    }
     if !text.is_empty() {
         events.extend(pieces(text, 3).into_iter().map(|piece| chunk(json!({"content": piece}), Value::Null)));
     }
@@ -75,12 +108,7 @@ fn openai_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
     for fragment in fragments.into_iter().flatten() {
         events.push(chunk(json!({"tool_calls": [fragment]}), Value::Null));
     }
-    let finish = match (step.length, calls.is_empty()) {
-        (true, _) => "length",
-        (false, true) => "stop",
-        (false, false) => "tool_calls",
-    };
-    events.push(chunk(json!({}), json!(finish)));
+    events.push(chunk(json!({}), json!(reason(step, calls, ["length", "stop", "tool_calls"]))));
     if let Some(tokens) = step.tokens {
         let usage = json!({
             "prompt_tokens": tokens.input,
@@ -145,6 +173,13 @@ fn anthropic_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
         events.push(("content_block_stop", end.to_string()));
         index += 1;
     };
+    if let Some((thinking, signature)) = &step.thinking {
+        let deltas = pieces(thinking, 2).into_iter().map(|piece| json!({"type": "thinking_delta", "thinking": piece}));
+        let signature = pieces(signature, 2).into_iter();
+        let signature = signature.map(|piece| json!({"type": "signature_delta", "signature": piece}));
+        block(json!({"type": "thinking", "thinking": ""}), deltas.chain(signature).collect());
+        block(json!({"type": "redacted_thinking", "data": format!("hidden {thinking}")}), Vec::new());
+    }
     if !text.is_empty() {
         let deltas = pieces(text, 3).into_iter().map(|piece| json!({"type": "text_delta", "text": piece}));
         block(json!({"type": "text", "text": ""}), deltas.collect());
@@ -155,11 +190,7 @@ fn anthropic_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
         let deltas = parts.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
         block(json!({"type": "tool_use", "id": id, "name": call.name, "input": {}}), deltas.collect());
     }
-    let reason = match (step.length, calls.is_empty()) {
-        (true, _) => "max_tokens",
-        (false, true) => "end_turn",
-        (false, false) => "tool_use",
-    };
+    let reason = reason(step, calls, ["max_tokens", "end_turn", "tool_use"]);
     let mut delta = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
     if let Some(usage) = usage(tokens.map_or(0, |tokens| tokens.output)) {
         delta["usage"] = usage;
@@ -169,10 +200,86 @@ fn anthropic_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
     events
 }
 
-/// What a strict provider would refuse in this history.
+/// Parts of one candidate, a few in each chunk; the last chunk has the reason and the usage.
+fn gemini_events(step: &Step, text: &str, calls: &[Call]) -> Vec<Event> {
+    let chunk = |parts: Vec<Value>| json!({"candidates": [{"index": 0, "content": {"role": "model", "parts": parts}}]});
+    let mut chunks = Vec::new();
+    if let Some((thinking, _)) = &step.thinking {
+        let thinking = pieces(thinking, 2).into_iter();
+        chunks.extend(thinking.map(|piece| chunk(vec![json!({"text": piece, "thought": true})])));
+    }
+    if !text.is_empty() {
+        chunks.extend(pieces(text, 3).into_iter().map(|piece| chunk(vec![json!({"text": piece})])));
+    }
+    for (number, call) in calls.iter().enumerate() {
+        // The arguments are JSON in this dialect and cannot be broken; as text they stand for what a proxy made of them.
+        let args = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!(call.arguments));
+        let mut part = json!({"functionCall": {"name": call.name, "args": args}});
+        if let Some((_, signature)) = step.thinking.as_ref().filter(|_| number == 0) {
+            part["thoughtSignature"] = json!(signature);
+        }
+        chunks.push(chunk(vec![part]));
+    }
+    let mut last = chunk(vec![json!({"text": ""})]);
+    last["candidates"][0]["finishReason"] = json!(reason(step, calls, ["MAX_TOKENS", "STOP", "STOP"]));
+    if let Some(tokens) = step.tokens {
+        last["usageMetadata"] = json!({
+            "promptTokenCount": tokens.input,
+            "cachedContentTokenCount": tokens.cached,
+            "candidatesTokenCount": tokens.output,
+            "totalTokenCount": tokens.input + tokens.output,
+        });
+    }
+    chunks.push(last);
+    chunks.into_iter().map(|chunk| ("", chunk.to_string())).collect()
+}
+
+/// What a strict provider would refuse in this request.
 pub(super) fn fault_of(request: &Recorded) -> Option<String> {
-    let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
-    if request.path.ends_with("/messages") { anthropic_fault(&messages) } else { openai_fault(&messages) }
+    let list = |key: &str| request.body[key].as_array().cloned().unwrap_or_default();
+    match Dialect::of(&request.path) {
+        Dialect::Anthropic => anthropic_fault(&list("messages")),
+        Dialect::OpenAi => openai_fault(&list("messages")),
+        Dialect::Gemini => gemini_fault(&list("contents")).or_else(|| gemini_schema_fault(&request.body["tools"])),
+    }
+}
+
+fn gemini_fault(contents: &[Value]) -> Option<String> {
+    let mut open = 0;
+    let mut before = "model".to_owned();
+    for (at, content) in contents.iter().enumerate() {
+        let role = content["role"].as_str().unwrap_or_default();
+        if role == before || !matches!(role, "user" | "model") {
+            return Some(format!("contents[{at}]: the role `{role}` comes after `{before}`"));
+        }
+        role.clone_into(&mut before);
+        let parts = content["parts"].as_array().cloned().unwrap_or_default();
+        let count = |key: &str| parts.iter().filter(|part| part.get(key).is_some()).count();
+        if parts.is_empty() || parts.iter().any(|part| part["text"] == "") {
+            return Some(format!("contents[{at}]: a part is empty"));
+        }
+        if count("functionResponse") != open {
+            return Some(format!("contents[{at}]: {open} function responses are needed"));
+        }
+        if parts.iter().any(|part| part["functionCall"].get("args").is_some_and(|args| !args.is_object())) {
+            return Some(format!("contents[{at}]: args are no struct"));
+        }
+        open = count("functionCall");
+    }
+    (open > 0).then(|| format!("{open} calls have no response"))
+}
+
+/// The first keyword that the dialect's own schema does not have.
+fn gemini_schema_fault(value: &Value) -> Option<String> {
+    const UNKNOWN: [&str; 5] = ["additionalProperties", "$schema", "default", "const", "oneOf"];
+    match value {
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            let unknown = UNKNOWN.contains(&key.as_str()).then(|| format!("unknown name `{key}`"));
+            unknown.or_else(|| gemini_schema_fault(value))
+        }),
+        Value::Array(values) => values.iter().find_map(gemini_schema_fault),
+        _ => None,
+    }
 }
 
 fn openai_fault(messages: &[Value]) -> Option<String> {
@@ -304,5 +411,25 @@ mod tests {
         ] {
             assert!(fault(wrong.clone()).is_some(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_strict_gemini_server_refuses_what_the_real_one_does() {
+        let call = |args: Value| json!({"role": "model", "parts": [{"functionCall": {"name": "f", "args": args}}]});
+        let result = json!({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {}}}]});
+        let user = json!({"role": "user", "parts": [{"text": "go"}]});
+        assert_eq!(gemini_fault(&[user.clone(), call(json!({})), result.clone()]), None);
+        for wrong in [
+            vec![user.clone(), call(json!("{")), result.clone()],
+            vec![user.clone(), call(json!({})), user.clone()],
+            vec![user.clone(), call(json!({}))],
+            vec![user.clone(), user.clone()],
+            vec![call(json!({})), result.clone()],
+            vec![user, json!({"role": "model", "parts": []})],
+        ] {
+            assert!(gemini_fault(&wrong).is_some(), "{wrong:?}");
+        }
+        let tools = json!([{"functionDeclarations": [{"parameters": {"additionalProperties": false}}]}]);
+        assert!(gemini_schema_fault(&tools).is_some());
     }
 }
