@@ -75,15 +75,10 @@ fn a_writer_works_in_its_workspace_unasked_and_reaches_nothing_outside() {
     let told = results(&environment.only_run());
     let (ok, text) = &told[0];
     assert!(*ok && text.contains("inside.txt"), "{text}");
-    for (number, want) in [
-        (1, "Permission denied"),
-        (2, "Permission denied"),
-        (3, "Permission denied"),
-        (4, "Permission denied"),
-        (5, "Permission denied"),
-    ] {
-        let (ok, text) = &told[number];
-        assert!(!ok && text.contains(want), "{number}: {text}");
+    for (ok, text) in &told[1..6] {
+        // Outside is not writable, not readable, or not even there.
+        let said = ["Permission denied", "Read-only file system", "No such file"].iter().any(|words| text.contains(words));
+        assert!(!ok && said, "{text}");
     }
     assert!(told[6].0 && told[6].1.contains("private"), "{:?}", told[6]);
     assert!(!told[7].1.contains("reached") && told[7].1.contains("\n0\n"), "{:?}", told[7]);
