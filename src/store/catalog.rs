@@ -14,7 +14,7 @@ use super::persona_file::{self, Dialect, Parsed};
 use super::places::{Places, Standing};
 
 /// A persona file larger than this is refused; the bundled ones have two kilobytes.
-const FILE_LIMIT: u64 = 256 * 1024;
+pub(crate) const FILE_LIMIT: u64 = 256 * 1024;
 
 /// How deep a directory of personas is searched. People sort them into one level of folders.
 const DEPTH: usize = 3;

@@ -15,7 +15,7 @@ use crate::model::skill::{Callers, Skill};
 use crate::text;
 
 /// A skill file larger than this is refused; the specification asks for twenty kilobytes.
-const FILE_LIMIT: u64 = 256 * 1024;
+pub(crate) const FILE_LIMIT: u64 = 256 * 1024;
 /// The largest file beside a skill that is looked at.
 const SIBLING_LIMIT: u64 = 16 * 1024 * 1024;
 /// Files beside a skill that are looked at; more is a project, not a skill.
