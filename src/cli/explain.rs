@@ -22,11 +22,7 @@ pub(super) fn explain(tools: &[ToolName], policy: &Policy) -> Vec<Explained> {
 }
 
 fn one(tool: ToolName, policy: &Policy) -> Explained {
-    let usually = match tool {
-        // Where it leads decides; the gate knows the hosts that were named only when the call is made.
-        ToolName::WebFetch => "free for hosts that the user, settings or task named, asks for others".to_owned(),
-        _ => usually(tool, policy),
-    };
+    let usually = usually(tool, policy);
     let own = |effect: &str, rules: &[crate::model::rule::Rule]| -> Vec<String> {
         let named = rules.iter().filter(|rule| rule.tool == tool && rule.pattern.is_some());
         named.map(|rule| format!("{effect} {rule}")).collect()
@@ -49,6 +45,10 @@ fn usually(tool: ToolName, policy: &Policy) -> String {
     let confined =
         policy.confinement == Confinement::InForce && matches!(tool.kind(), ToolKind::Edit | ToolKind::Command);
     match gate::judge(tool, &sample, policy) {
+        // Where it leads decides; which hosts were named is known only when the call is made.
+        Decision::Allow | Decision::Ask { .. } if tool == ToolName::WebFetch => {
+            "free for hosts that the user, settings or task named, asks for others".to_owned()
+        }
         Decision::Allow if confined => "free inside its own workspace, held there by the kernel".to_owned(),
         Decision::Allow => "free".to_owned(),
         Decision::Ask { .. } => "asks".to_owned(),
