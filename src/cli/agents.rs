@@ -67,10 +67,8 @@ fn list(catalog: &Catalog, format: ListFormat) -> Result<u8, CliError> {
         ListFormat::Text => {
             for entry in &catalog.entries {
                 let Persona { name, mode, description, .. } = &entry.persona;
-                let from = match trusted(catalog, entry) {
-                    true => entry.source.to_string(),
-                    false => format!("{}, not trusted", entry.source),
-                };
+                let mark = if trusted(catalog, entry) { "" } else { ", not trusted" };
+                let from = format!("{}{mark}", entry.source);
                 let line = format!("{name:<16} {:<7} {mode:<8} {description}  ({from})", kind(&entry.persona));
                 output::line(&crate::text::without_controls(&line));
             }

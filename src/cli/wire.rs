@@ -111,7 +111,8 @@ pub(super) fn places_of_caller(project: &Path, state: &StateRoot, environment: &
 }
 
 fn places_as(project: &Path, state: Option<&StateRoot>, variable: &dyn Fn(&str) -> Option<String>) -> Places {
-    let home = variable("HOME").map(PathBuf::from);
+    // A project is held against home by its real path.
+    let home = variable("HOME").map(|home| std::fs::canonicalize(&home).unwrap_or_else(|_| PathBuf::from(home)));
     let user = variable("XDG_CONFIG_HOME")
         .map(|path| Path::new(&path).join("decode"))
         .or_else(|| home.as_ref().map(|home| home.join(".config/decode")));

@@ -118,10 +118,12 @@ fn found(known: &Digests, path: &Path, text: &str) -> Result<Found, InstallError
         Err(FileError::TooLarge { .. }) => return Ok(Found::Changed),
         Err(error) => return Err(error.into()),
     };
-    Ok(match there == text.as_bytes() {
-        true => Found::Same,
-        false if known.holds(&path.to_string_lossy(), &there) => Found::Ours,
-        false => Found::Changed,
+    Ok(if there == text.as_bytes() {
+        Found::Same
+    } else if known.holds(&path.to_string_lossy(), &there) {
+        Found::Ours
+    } else {
+        Found::Changed
     })
 }
 

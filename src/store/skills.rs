@@ -333,6 +333,16 @@ mod tests {
     }
 
     #[test]
+    fn every_skill_of_the_repository_is_bundled() {
+        let mut listed = BUNDLED.map(|(name, _)| name.to_owned());
+        listed.sort();
+        let folders = folders(&Path::new(env!("CARGO_MANIFEST_DIR")).join("skills"));
+        let there: Vec<String> =
+            folders.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
+        assert_eq!(there, listed);
+    }
+
+    #[test]
     fn a_skill_of_the_project_is_known_and_not_loaded_before_it_is_trusted() {
         let fixture = Fixture::new();
         fixture.file("project/.claude/skills/deploy/SKILL.md", &skill("deploy", "Deploy."));

@@ -20,9 +20,10 @@ fn reader() -> Script {
 fn caller(call: Call) -> Script {
     Script::function(move |request, _| {
         let last = request.body["messages"].as_array().and_then(|messages| messages.last()).cloned();
-        match last.is_some_and(|message| message["role"] == "tool") {
-            true => Step::text("Tried, see src/lib.rs:1."),
-            false => Step::calls(vec![call.clone()]),
+        if last.is_some_and(|message| message["role"] == "tool") {
+            Step::text("Tried, see src/lib.rs:1.")
+        } else {
+            Step::calls(vec![call.clone()])
         }
     })
 }

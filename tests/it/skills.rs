@@ -101,9 +101,10 @@ fn a_child_in_a_window_has_the_skills_of_its_caller_and_a_persona_without_the_to
 fn a_skill_of_the_project_waits_for_trust_and_loses_it_with_any_of_its_files() {
     let environment = Environment::with_model(Script::function(|request, _| {
         let messages = request.body["messages"].as_array().cloned().unwrap_or_default();
-        match messages.last().is_some_and(|message| message["role"] == "tool") {
-            true => Step::text("Done, see src/lib.rs:1."),
-            false => Step::calls(vec![load("deploy", "")]),
+        if messages.last().is_some_and(|message| message["role"] == "tool") {
+            Step::text("Done, see src/lib.rs:1.")
+        } else {
+            Step::calls(vec![load("deploy", "")])
         }
     }));
     let folder = environment.project().join(".claude/skills/deploy");
