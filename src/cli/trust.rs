@@ -60,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     if shown.is_settled() {
         return Ok(exit::DONE);
     }
-    if !args.yes && !agreed(&shown)? {
+    if !args.yes && shown.open() > 0 && !agreed(&shown)? {
         output::talk("nothing was changed");
         return Ok(exit::FAILED);
     }
@@ -92,8 +92,8 @@ fn agreed(shown: &Shown) -> Result<bool, CliError> {
         return Err(CliError::new(exit::APPROVAL, "to trust a project somebody must say so")
             .hint("look at the files above, then: decode trust --yes"));
     }
-    let asked = shown.files.iter().filter(|file| file.state.is_open()).count();
-    output::draw(&format!("Trust {}? [y/N] ", crate::text::count(asked, "this file", "these files")));
+    let what = if shown.open() == 1 { "this file" } else { "these files" };
+    output::draw(&format!("Trust {what}? [y/N] "));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -162,6 +162,11 @@ impl Shown {
             does: String::new(),
         });
         Self { files: there.chain(gone).collect() }
+    }
+
+    /// Files that take a decision. To forget one that is gone takes none.
+    fn open(&self) -> usize {
+        self.files.iter().filter(|file| file.state.is_open()).count()
     }
 
     fn is_settled(&self) -> bool {

@@ -127,7 +127,7 @@ fn trust_shows_only_what_is_new_or_changed_and_counts_the_rest() {
     assert!(changed.contains("changed  .claude/agents/two.md") && !changed.contains("one.md"), "{changed}");
     assert!(changed.contains("1 file is unchanged and trusted"), "{changed}");
     fs::remove_file(&two).expect("the project is ours");
-    let gone = environment.decode(&["trust", "--yes"]).expect_code(0).stdout;
+    let gone = environment.decode(&["trust"]).expect_code(0).stdout;
     assert!(gone.contains("gone     .claude/agents/two.md"), "{gone}");
     let records = fs::read_dir(environment.state().join("projects")).expect("something was decided").flatten();
     let records: Vec<PathBuf> = records.map(|entry| entry.path()).filter(|path| path.extension().is_some()).collect();
