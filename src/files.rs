@@ -128,6 +128,11 @@ pub(crate) fn create(path: &Path, content: &[u8]) -> Result<bool, FileError> {
 
 /// Reads a text file of at most `limit` bytes. What is no file is refused: a pipe in its place would be waited for.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<String, FileError> {
+    String::from_utf8(read_bytes(path, limit)?).map_err(|_| FileError::NotText { path: path.to_owned() })
+}
+
+/// The same for a file of any content.
+pub(crate) fn read_bytes(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let wrong = |source| FileError::Read { path: path.to_owned(), source };
     let open = || {
         let file = std::fs::OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
@@ -138,7 +143,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<String, FileError> {
     if bytes.len() as u64 > limit {
         return Err(FileError::TooLarge { path: path.to_owned(), limit });
     }
-    String::from_utf8(bytes).map_err(|_| FileError::NotText { path: path.to_owned() })
+    Ok(bytes)
 }
 
 /// The last whole lines of a log, at most `bytes` of them. `None` if there are none.

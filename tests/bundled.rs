@@ -183,6 +183,29 @@ fn every_skill_is_valid_by_the_specification() {
 }
 
 #[test]
+fn the_review_swarm_asks_three_readers_at_once_and_names_what_comes_of_it() {
+    let (header, body) = read(&root().join("skills/review-swarm/SKILL.md"));
+    let description = string(&header, "description").unwrap();
+    assert!(description.contains("three read-only reviewers") && description.contains("Use when"), "{description}");
+    for part in [
+        "$ARGUMENTS",
+        "One `agent` call with three prompts",
+        "decode fan --agent explore",
+        "decode wait RUN",
+        "`path:line`",
+        "`Critical`, `Major` or `Minor`",
+        "health from 1 to 10",
+        "Mermaid",
+        "Scorecard",
+    ] {
+        assert!(body.contains(part), "{part}");
+    }
+    // The brief itself passes the floor of eight words that the `agent` tool has.
+    let brief: String = body.lines().filter_map(|line| line.strip_prefix("> ")).collect::<Vec<_>>().join(" ");
+    assert!(brief.split_whitespace().count() > 60, "{brief}");
+}
+
+#[test]
 fn every_recipe_keeps_its_contract() {
     assert_eq!(faults_of(&markdown("workspaces"), recipe_faults), Vec::<String>::new());
 }

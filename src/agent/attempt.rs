@@ -159,6 +159,7 @@ impl Attempt {
             place: Scope {
                 root: PathBuf::from(&brief.lease.path),
                 spill: dir.spill(),
+                readable: parts.readable,
                 environment: parts.environment,
                 cut: watch::channel(false).1,
                 seen: Arc::new(Mutex::default()),

@@ -43,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) allow: Vec<Rule>,
     pub(crate) deny: Vec<Rule>,
     pub(crate) confinement: Confinement,
+    /// What the tools may read outside the workspace: the folders of skills.
+    pub(crate) readable: Vec<std::path::PathBuf>,
     /// What the kernel holds commands to, where it can.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
     /// What the project and the user want every agent to know: AGENTS.md, memory, the skills index.

@@ -270,6 +270,7 @@ impl World {
             deny: Vec::new(),
             sandbox: None,
             confinement: Confinement::None,
+            readable: Vec::new(),
             context: String::new(),
             environment: Vec::new(),
             price: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::CliError;
 use super::flags::{Common, Limits, OnExitFlag, TerminalFlag};
-use super::{exit, wire};
+use super::{exit, trust, wire};
 use crate::machine::environment;
 use crate::machine::model_choice::{self, Candidate, ChoiceError, KNOWN, OFFLINE, Wishes, key_names};
 use crate::machine::prompts::Prompt;
@@ -17,7 +17,8 @@ use crate::model::persona::{Mode, Persona};
 use crate::model::provider::{ProviderKind, provider_of};
 use crate::model::run::{OnExit, Place, RunSpec};
 use crate::model::tool_name::ToolName;
-use crate::store::catalog::Catalog;
+use crate::store::catalog::{Catalog, Entry, Source};
+use crate::store::diagnostic::{Diagnostic, Severity};
 use crate::store::handover::{Access, Handover};
 use crate::store::run::NewRun;
 use crate::store::settings::Settings;
@@ -167,10 +168,10 @@ impl Builder<'_> {
             Some(cwd) => wire::project(Some(&self.project.join(cwd)))?,
             None => self.project.to_owned(),
         };
-        let catalog = self.known.catalogs.entry(cwd.clone()).or_insert_with(|| Arc::new(wire::catalog(&cwd))).clone();
-        notes.extend(catalog.diagnostics.iter().map(ToString::to_string));
+        let catalog = self.catalog(&cwd, notes)?;
         let name = prompt.agent.as_deref().or(self.common.agent.as_deref()).unwrap_or(self.door.default_agent);
         let entry = catalog.get(name)?;
+        notes.extend(remarks(&catalog, entry));
         let mut persona = self.adjusted(&entry.persona);
         let model = self.model(prompt, &persona)?;
         if model == OFFLINE {
@@ -219,6 +220,19 @@ impl Builder<'_> {
             session: self.door.session.map(str::to_owned),
             schema: self.door.schema.cloned(),
         })
+    }
+
+    /// The personas of a directory; what its project brings is told when it is first met.
+    fn catalog(&mut self, cwd: &Path, notes: &mut Vec<String>) -> Result<Arc<Catalog>, CliError> {
+        if let Some(catalog) = self.known.catalogs.get(cwd) {
+            return Ok(catalog.clone());
+        }
+        // Here, before anything is spent: an attempt that cannot read what was decided does not begin.
+        wire::decided(cwd)?;
+        let catalog = Arc::new(wire::catalog(cwd));
+        notes.extend(trust::note(cwd, &catalog));
+        self.known.catalogs.insert(cwd.to_owned(), catalog.clone());
+        Ok(catalog)
     }
 
     async fn choice(&mut self, asked: Option<&str>, only_reads: bool, cwd: &Path) -> Result<Choice, CliError> {
@@ -292,6 +306,18 @@ impl Builder<'_> {
         Err(CliError::new(exit::APPROVAL, format!("`{}` would have to ask before its first write", persona.name))
             .hint("add --permission-mode edit, or --ask and answer in its window; the sandbox is not in force here"))
     }
+}
+
+/// What a start says of persona files: all that concerns the one that is used, and of the others what makes them unusable.
+fn remarks(catalog: &Catalog, used: &Entry) -> Vec<String> {
+    let concerns = |found: &&Diagnostic| {
+        let of_it = match &used.source {
+            Source::Bundled => false,
+            Source::User(path) | Source::Project(path) => found.path == *path,
+        };
+        of_it || found.severity == Severity::Error
+    };
+    catalog.diagnostics.iter().filter(concerns).map(ToString::to_string).collect()
 }
 
 /// Providers whose key, or whose address, the user has set.

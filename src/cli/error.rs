@@ -8,10 +8,13 @@ use crate::provider::ProviderError;
 use crate::store::attempt::AttemptError;
 use crate::store::catalog::CatalogError;
 use crate::store::handover::HandoverError;
+use crate::store::installed::InstallError;
 use crate::store::key::KeyError;
+use crate::store::project::ProjectError;
 use crate::store::request::SendError;
 use crate::store::run::RunError;
 use crate::store::settings::SettingsError;
+use crate::store::skills::SkillError;
 use crate::supervisor::SupervisorError;
 use crate::terminal::TerminalError;
 use crate::workspace::WorkspaceError;
@@ -138,6 +141,32 @@ impl From<CatalogError> for CliError {
     }
 }
 
+impl From<SkillError> for CliError {
+    fn from(error: SkillError) -> Self {
+        let hint = match &error {
+            SkillError::NotTrusted { .. } => "decode trust",
+            SkillError::Misspelt { .. } | SkillError::Unknown { .. } | SkillError::Broken { .. } => "decode skills",
+        };
+        Self::from_error(exit::USAGE, &error).hint(hint)
+    }
+}
+
+impl From<ProjectError> for CliError {
+    fn from(error: ProjectError) -> Self {
+        let hint = match &error {
+            ProjectError::Damaged { .. } => Some("decode trust --revoke forgets it; then decide again"),
+            ProjectError::TooMany { .. } => Some("take out of .decode, .claude and .agents what does not belong there"),
+            ProjectError::Unsound { .. } => Some("rename or remove it"),
+            ProjectError::File(_) | ProjectError::Lock { .. } | ProjectError::Newer { .. } => None,
+        };
+        let wrapped = Self::from_error(exit::MISSING, &error);
+        match hint {
+            Some(hint) if wrapped.hint.is_none() => wrapped.hint(hint),
+            Some(_) | None => wrapped,
+        }
+    }
+}
+
 impl From<PromptError> for CliError {
     fn from(error: PromptError) -> Self {
         Self::from_error(exit::USAGE, &error)
@@ -159,6 +188,7 @@ with_code! {
     AttemptError => exit::MISSING,
     HandoverError => exit::MISSING,
     KeyError => exit::MISSING,
+    InstallError => exit::MISSING,
     FileError => exit::MISSING,
     SettingsError => exit::USAGE,
     WorkspaceError => exit::MISSING,

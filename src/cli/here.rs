@@ -1,6 +1,6 @@
 //! An attempt as this process runs it: a window's process, or a task of `decode run`. One way to build its parts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, watch};
@@ -14,6 +14,7 @@ use crate::machine::gate::Confinement;
 use crate::model::brief::Brief;
 use crate::model::persona::Mode;
 use crate::model::report::Report;
+use crate::model::skill::{self, Skill};
 use crate::model::tool_name::ToolName;
 use crate::sandbox::{self, Access, Network};
 use crate::store::AttemptDir;
@@ -21,6 +22,9 @@ use crate::store::attempt::{self, Claiming};
 use crate::store::context;
 use crate::store::handover::Handover;
 use crate::store::key::Key;
+use crate::store::places::Places;
+use crate::store::project;
+use crate::store::skills::Skills;
 use crate::supervisor::{End, Here};
 use crate::tool;
 use crate::workspace;
@@ -42,37 +46,67 @@ pub(super) struct Surroundings {
 /// The parts of one attempt.
 pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings) -> Result<Parts, CliError> {
     let provider = wire::provider(&brief.spec.model, &around.handover)?;
+    let state =
+        dir.run().and_then(|run| run.state()).ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
+    let project = Path::new(&brief.lease.project);
+    // The trust that counts is that of the project the run was asked for, not of the copy the child works in.
+    let places = wire::places_of_caller(project, &state, &around.handover.environment);
+    let decided = project::load(&state, project)?;
+    let skills = skills(brief, &places);
+    let readable = folders(&skills);
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
     let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
-    let sandbox = if commands && wire::sandbox_holds() {
+    let mut sandbox = if commands && wire::sandbox_holds() {
         Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
     } else {
         None
     };
+    if let Some(sandbox) = &mut sandbox {
+        sandbox.readable.extend(readable.iter().cloned());
+    }
     // What the kernel keeps in a workspace of the child's own need not be asked about.
     let confinement =
         if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
-        tools: wire::tools(tool::Kit::default()),
+        context: context(brief, &skills),
+        tools: wire::tools(tool::Kit { skills }),
         clock: wire::clock,
         key: around.key,
-        allow: Vec::new(),
-        deny: Vec::new(),
+        allow: decided.allow,
+        deny: decided.deny,
         confinement,
+        readable,
         sandbox,
-        context: context::gather(Path::new(&brief.lease.path)).text,
         environment,
         price: None,
         max_tokens: MAX_TOKENS,
         window_tokens: WINDOW_TOKENS,
         until: Until::Report,
-        switchboard: Arc::new(wire::Switches { project: (&brief.lease.project).into(), handover: around.handover }),
+        switchboard: Arc::new(wire::Switches { places, handover: around.handover }),
         typed: around.typed,
         interrupt: around.interrupt,
         attached: around.attached,
     })
+}
+
+/// The skills that the persona may load; none without the tool for it.
+fn skills(brief: &Brief, places: &Places) -> Vec<Skill> {
+    if brief.spec.persona.tools.contains(&ToolName::Skill) { Skills::load(places).for_models() } else { Vec::new() }
+}
+
+/// The folders of skills that have more than their instructions.
+fn folders(skills: &[Skill]) -> Vec<PathBuf> {
+    skills.iter().filter(|skill| !skill.siblings.is_empty()).filter_map(|skill| skill.directory.clone()).collect()
+}
+
+/// What every agent here should know: the instructions of the repository, then the index of skills.
+fn context(brief: &Brief, skills: &[Skill]) -> String {
+    let instructions = context::gather(Path::new(&brief.lease.path)).text;
+    let index = skill::index(skills);
+    let parts = [instructions.trim(), index.trim()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 /// What the kernel holds this attempt's commands to.

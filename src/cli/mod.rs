@@ -10,10 +10,12 @@ mod attempt;
 mod doctor;
 mod error;
 mod exit;
+mod explain;
 mod fan;
 mod flags;
 mod fold;
 mod here;
+mod listing;
 mod logs;
 mod output;
 mod progress;
@@ -26,9 +28,11 @@ mod run;
 mod send;
 mod show;
 mod signals;
+mod skills;
 mod start;
 mod stop;
 mod supervise;
+mod trust;
 mod viewer;
 mod wait;
 mod window;
@@ -78,6 +82,8 @@ enum Verb {
     Fold(fold::Args),
     Report(report::Args),
     Agents(agents::Args),
+    Skills(skills::Args),
+    Trust(trust::Args),
     Doctor(doctor::Args),
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -116,6 +122,8 @@ fn perform(cli: Cli) -> Result<u8, CliError> {
         Verb::Fold(args) => fold::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Agents(args) => agents::run(&args),
+        Verb::Skills(args) => skills::run(&args),
+        Verb::Trust(args) => trust::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Supervise(args) => supervise::run(&args),
     }

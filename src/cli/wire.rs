@@ -22,9 +22,11 @@ use crate::provider::script::ScriptModel;
 use crate::store::catalog::Catalog;
 use crate::store::handover::{Access, Handover};
 use crate::store::key::Key;
-use crate::store::places::{Places, Trust};
+use crate::store::places::{self, Places};
+use crate::store::project::{self, Project};
 use crate::store::run;
 use crate::store::settings::Settings;
+use crate::store::skills::Skills;
 use crate::store::{RunDir, StateRoot};
 use crate::supervisor::{self, Here, World};
 use crate::terminal::bare::Bare;
@@ -60,13 +62,17 @@ pub(super) fn home() -> Option<PathBuf> {
 
 /// The state directory, made if it is not there.
 pub(super) fn state_root() -> Result<StateRoot, CliError> {
-    let path = variable("DECODE_STATE")
-        .map(PathBuf::from)
-        .or_else(|| variable("XDG_STATE_HOME").map(|path| Path::new(&path).join("decode")))
-        .or_else(|| home().map(|home| home.join(".local/state/decode")))
+    let path = state_path()
         .ok_or_else(|| CliError::missing("there is no home directory").hint("set DECODE_STATE to a directory"))?;
     let path = std::path::absolute(&path)?;
     Ok(run::open_root(&path)?)
+}
+
+fn state_path() -> Option<PathBuf> {
+    variable("DECODE_STATE")
+        .map(PathBuf::from)
+        .or_else(|| variable("XDG_STATE_HOME").map(|path| Path::new(&path).join("decode")))
+        .or_else(|| home().map(|home| home.join(".local/state/decode")))
 }
 
 pub(super) fn key(state: &StateRoot) -> Result<Key, CliError> {
@@ -94,12 +100,44 @@ pub(super) fn project(cwd: Option<&Path>) -> Result<PathBuf, CliError> {
 
 /// Where configuration lies for a project.
 pub(super) fn places(project: &Path) -> Places {
+    places_as(project, state_path().map(StateRoot::at).as_ref(), &variable)
+}
+
+/// The same for a child: its own environment is that of a window, so the caller's counts.
+pub(super) fn places_of_caller(project: &Path, state: &StateRoot, environment: &[(String, String)]) -> Places {
+    let of_caller = |name: &str| {
+        let found = environment.iter().find(|(known, value)| known == name && !value.is_empty());
+        found.map(|(_, value)| value.clone()).or_else(|| variable(name))
+    };
+    places_as(project, Some(state), &of_caller)
+}
+
+fn places_as(project: &Path, state: Option<&StateRoot>, variable: &dyn Fn(&str) -> Option<String>) -> Places {
+    // A project is held against home by its real path.
+    let home = variable("HOME").map(|home| std::fs::canonicalize(&home).unwrap_or_else(|_| PathBuf::from(home)));
     let user = variable("XDG_CONFIG_HOME")
         .map(|path| Path::new(&path).join("decode"))
-        .or_else(|| home().map(|home| home.join(".config/decode")));
-    let holds_one = |path: &&Path| path.join(".decode").is_dir() || path.join(".git").exists();
-    let top = project.ancestors().find(holds_one).unwrap_or(project);
-    Places { user, project: Some(top.to_owned()), trust: Trust::NotYet }
+        .or_else(|| home.as_ref().map(|home| home.join(".config/decode")));
+    let top = places::top_of(project);
+    // Most projects bring nothing, and then nothing is read. A record that is damaged trusts nothing; whoever starts
+    // something asks `decided`, which says so.
+    let trust = match state.filter(|_| project::brings_something(top)) {
+        Some(state) => project::load(state, top).unwrap_or_default().trust,
+        None => places::Trust::default(),
+    };
+    Places { user, home, project: Some(top.to_owned()), trust }
+}
+
+/// What the user decided about a project: trust, and the rules that were answered with "always".
+pub(super) fn decided(project: &Path) -> Result<Project, CliError> {
+    match state_path() {
+        Some(state) => Ok(project::load(&StateRoot::at(state), project)?),
+        None => Ok(Project::default()),
+    }
+}
+
+pub(super) fn skills(project: &Path) -> Skills {
+    Skills::load(&places(project))
 }
 
 pub(super) fn catalog(project: &Path) -> Catalog {
@@ -165,15 +203,21 @@ pub(super) fn provider(model: &str, handover: &Handover) -> Result<Arc<dyn Provi
 
 /// Finds personas and models that a person names in the middle of a session.
 pub(super) struct Switches {
-    pub(super) project: PathBuf,
+    /// Where the caller of the run keeps personas and settings.
+    pub(super) places: Places,
     pub(super) handover: Handover,
 }
 
 impl Switchboard for Switches {
     fn persona(&self, name: &str) -> Result<(Persona, String), String> {
-        let catalog = catalog(&self.project);
+        let catalog = Catalog::load(&self.places);
         let entry = catalog.get(name).map_err(|error| error.to_string())?;
-        Ok((entry.persona.clone(), entry.prompt.clone()))
+        // The user's own rules hold for every persona, also for one that comes later.
+        let settings = Settings::load(&self.places).map_err(|error| crate::text::chain(&error))?;
+        let mut persona = entry.persona.clone();
+        persona.allow.extend(settings.allow);
+        persona.deny.extend(settings.deny);
+        Ok((persona, entry.prompt.clone()))
     }
 
     fn model(&self, name: &str) -> Result<Model, String> {

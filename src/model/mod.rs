@@ -13,6 +13,7 @@ pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod rule;
 pub(crate) mod run;
+pub(crate) mod skill;
 pub(crate) mod status;
 pub(crate) mod time;
 pub(crate) mod tool_name;

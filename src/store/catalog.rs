@@ -11,10 +11,10 @@ use crate::text;
 
 use super::diagnostic::{Diagnostic, Severity};
 use super::persona_file::{self, Dialect, Parsed};
-use super::places::{Places, Trust};
+use super::places::{Places, Standing};
 
 /// A persona file larger than this is refused; the bundled ones have two kilobytes.
-const FILE_LIMIT: u64 = 256 * 1024;
+pub(crate) const FILE_LIMIT: u64 = 256 * 1024;
 
 /// How deep a directory of personas is searched. People sort them into one level of folders.
 const DEPTH: usize = 3;
@@ -73,6 +73,8 @@ pub(crate) struct Catalog {
     /// Bundled first, then in the order found.
     pub(crate) entries: Vec<Entry>,
     pub(crate) diagnostics: Vec<Diagnostic>,
+    /// Sound files of the project that the user has not trusted as they are now.
+    pub(crate) untrusted: Vec<PathBuf>,
 }
 
 impl Catalog {
@@ -85,20 +87,27 @@ impl Catalog {
             let found = persona.map(|(persona, prompt)| Entry { persona, prompt, source: Source::Bundled });
             catalog.entries.extend(found);
         }
-        if let Some(directory) = places.user_agents() {
-            for found in catalog.read_directory(&directory, Dialect::Decode, None) {
+        // Ours is read last of each layer, so that it wins over a persona for Claude Code of the same name.
+        for (directory, dialect) in
+            [(places.users_foreign_agents(), Dialect::ClaudeCode), (places.user_agents(), Dialect::Decode)]
+        {
+            let Some(directory) = directory else { continue };
+            for found in catalog.read_directory(&directory, dialect, None) {
                 let source = Source::User(found.path);
                 catalog.put(Entry { persona: found.persona, prompt: found.prompt, source });
             }
-            catalog.drop_replaced(&directory);
+            // What was written for another agent was hardly meant to replace one of ours.
+            if dialect == Dialect::Decode {
+                catalog.drop_replaced(&directory);
+            }
         }
-        // Ours is read last, so that it wins over a persona for Claude Code of the same name.
         for (directory, dialect) in
             [(places.foreign_agents(), Dialect::ClaudeCode), (places.project_agents(), Dialect::Decode)]
         {
             let Some(directory) = directory else { continue };
             for found in catalog.read_directory(&directory, dialect, places.project.as_deref()) {
-                catalog.put_of_project(found, places.trust);
+                let standing = places.standing(&found.path, found.text.as_bytes());
+                catalog.put_of_project(found, standing);
             }
         }
         catalog
@@ -145,23 +154,26 @@ impl Catalog {
     }
 
     /// Adds a persona of the project. Before the user trusts it, it replaces nothing of the user's and frees nothing.
-    fn put_of_project(&mut self, found: Found, trust: Trust) {
-        let Found { path, mut persona, prompt } = found;
+    fn put_of_project(&mut self, found: Found, standing: Standing) {
+        let Found { path, mut persona, prompt, text: _ } = found;
+        if standing == Standing::NotTrusted {
+            self.untrusted.push(path.clone());
+        }
         let taken = self.entries.iter().find(|other| other.persona.name == persona.name);
-        match (trust, taken.map(|other| &other.source)) {
-            (Trust::NotYet, Some(Source::Bundled | Source::User(_))) => {
+        match (standing, taken.map(|other| &other.source)) {
+            (Standing::NotTrusted, Some(Source::Bundled | Source::User(_))) => {
                 let message = format!("`{}` is taken; a project replaces it only when it is trusted", persona.name);
-                self.diagnostics
-                    .push(Diagnostic::new(&path, 1, Severity::Warning, message).with_fix("give it another name"));
+                let found = Diagnostic::new(&path, 1, Severity::Warning, message);
+                self.diagnostics.push(found.with_fix("look at it with `decode trust`, or give it another name"));
                 return;
             }
             (_, Some(Source::Project(other))) => {
                 let message = format!("`{}` replaces the one of `{}`", persona.name, other.display());
                 self.diagnostics.push(Diagnostic::new(&path, 1, Severity::Note, message));
             }
-            (Trust::NotYet, None) | (Trust::Given, _) => {}
+            (Standing::NotTrusted, None) | (Standing::Trusted, _) => {}
         }
-        if trust == Trust::NotYet {
+        if standing == Standing::NotTrusted {
             self.diagnostics.extend(narrow(&mut persona, &path));
         }
         self.put(Entry { persona, prompt, source: Source::Project(path) });
@@ -186,7 +198,7 @@ impl Catalog {
                 let found = Diagnostic::new(&path, 1, Severity::Warning, message);
                 self.diagnostics.push(found.with_fix("rename or remove one of the two"));
             } else {
-                all.push(Found { path, persona, prompt });
+                all.push(Found { path, persona, prompt, text });
             }
         }
         all
@@ -235,6 +247,8 @@ struct Found {
     path: PathBuf,
     persona: Persona,
     prompt: String,
+    /// The file as it was read: what trust is held against.
+    text: String,
 }
 
 /// Takes from a persona what only a trusted project may give: a mode that asks less, and rules that allow.
@@ -258,9 +272,14 @@ fn narrow(persona: &mut Persona, path: &Path) -> Vec<Diagnostic> {
 }
 
 fn may_be_persona(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
     let markdown = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("md"));
-    markdown && !DOCUMENTS.iter().any(|document| name.eq_ignore_ascii_case(document))
+    markdown && !is_document(path)
+}
+
+/// Whether a file is for people and no persona, by its name.
+pub(super) fn is_document(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    DOCUMENTS.iter().any(|document| name.eq_ignore_ascii_case(document))
 }
 
 fn is_hidden(name: &std::ffi::OsStr) -> bool {
@@ -276,6 +295,15 @@ pub(crate) fn check(path: &Path, text: &str) -> Vec<Diagnostic> {
 mod tests {
     use super::*;
     use crate::model::tool_name::ToolName;
+    use crate::store::places::Trust;
+    use crate::store::project::tests::trust_in_all;
+
+    /// Whether the user has said yes to all of the project as it is.
+    #[derive(Clone, Copy)]
+    enum Project {
+        Trusted,
+        NotTrusted,
+    }
 
     struct Fixture {
         root: tempfile::TempDir,
@@ -293,9 +321,19 @@ mod tests {
             path
         }
 
-        fn load(&self, trust: Trust) -> Catalog {
-            let (user, project) = (self.root.path().join("user"), self.root.path().join("project"));
-            Catalog::load(&Places { user: Some(user), project: Some(project), trust })
+        fn load(&self, project: Project) -> Catalog {
+            let at = |name: &str| self.root.path().join(name);
+            std::fs::create_dir_all(at("project")).unwrap();
+            let trust = match project {
+                Project::Trusted => trust_in_all(&at("project")),
+                Project::NotTrusted => Trust::default(),
+            };
+            Catalog::load(&Places {
+                user: Some(at("user")),
+                home: Some(at("home")),
+                project: Some(at("project")),
+                trust,
+            })
         }
     }
 
@@ -324,12 +362,12 @@ mod tests {
         let narrow = agent("build", "tools: [Read");
         fixture.file("project/.decode/agents/build.md", &narrow);
         assert_eq!(
-            fixture.load(Trust::NotYet).get("build").unwrap().source,
+            fixture.load(Project::NotTrusted).get("build").unwrap().source,
             Source::Bundled,
             "a project takes nothing"
         );
         fixture.file("user/agents/build.md", &narrow);
-        let catalog = fixture.load(Trust::NotYet);
+        let catalog = fixture.load(Project::NotTrusted);
         assert!(matches!(catalog.get("build"), Err(CatalogError::Broken { .. })));
         assert!(catalog.get("explore").is_ok());
     }
@@ -343,7 +381,7 @@ mod tests {
         fixture.file("project/.claude/agents/README.md", "# Agents\n");
         fixture.file("project/.claude/agents/.github/CONTRIBUTING.md", "# How to\n");
         let broken = fixture.file("project/.claude/agents/broken.md", &agent("broken", "tools: [Read"));
-        let catalog = fixture.load(Trust::NotYet);
+        let catalog = fixture.load(Project::NotTrusted);
         assert_eq!(catalog.entries.len(), 4 + 3);
         assert_eq!(catalog.diagnostics.len(), 1, "{:?}", catalog.diagnostics);
         assert_eq!((&catalog.diagnostics[0].path, catalog.diagnostics[0].severity), (&broken, Severity::Error));
@@ -354,7 +392,7 @@ mod tests {
     fn notes_without_front_matter_are_listed_as_skipped() {
         let fixture = Fixture::new();
         let notes = fixture.file("project/.claude/agents/notes.md", "# Heading\n");
-        let catalog = fixture.load(Trust::Given);
+        let catalog = fixture.load(Project::Trusted);
         assert_eq!(catalog.entries.len(), 4);
         assert_eq!(catalog.diagnostics.len(), 1);
         assert_eq!((&catalog.diagnostics[0].path, catalog.diagnostics[0].severity), (&notes, Severity::Note));
@@ -366,7 +404,7 @@ mod tests {
         let first = fixture.file("user/agents/a/x.md", &agent("dup", "tools: [read]"));
         let second = fixture.file("user/agents/b/x.md", &agent("dup", "tools: [read, bash]"));
         for _ in 0..20 {
-            let catalog = fixture.load(Trust::NotYet);
+            let catalog = fixture.load(Project::NotTrusted);
             assert_eq!(catalog.get("dup").unwrap().source, Source::User(first.clone()));
             assert_eq!(catalog.diagnostics.len(), 1);
             let told = catalog.diagnostics[0].to_string();
@@ -378,7 +416,7 @@ mod tests {
     fn the_users_persona_replaces_a_bundled_one() {
         let fixture = Fixture::new();
         let path = fixture.file("user/agents/explore.md", &agent("explore", "tools: [read]\nmode: bypass"));
-        let catalog = fixture.load(Trust::NotYet);
+        let catalog = fixture.load(Project::NotTrusted);
         let entry = catalog.get("explore").unwrap();
         assert_eq!((&entry.source, entry.persona.mode), (&Source::User(path), Mode::Bypass));
         assert_eq!(catalog.entries.len(), 4);
@@ -390,16 +428,46 @@ mod tests {
         fixture.file("project/.decode/agents/build.md", &agent("build", "tools: [read]"));
         let more = "tools: [read, 'bash(git *)']\nmode: bypass\nallow: ['write(*)']\ndeny: ['read(x)']";
         fixture.file("project/.decode/agents/mine.md", &agent("mine", more));
-        let catalog = fixture.load(Trust::NotYet);
+        let catalog = fixture.load(Project::NotTrusted);
         assert_eq!(catalog.get("build").unwrap().source, Source::Bundled);
         let mine = &catalog.get("mine").unwrap().persona;
         assert_eq!((mine.mode, mine.allow.len(), mine.deny.len()), (Mode::Default, 0, 1));
         assert_eq!(catalog.diagnostics.len(), 3, "{:?}", catalog.diagnostics);
 
-        let catalog = fixture.load(Trust::Given);
+        let catalog = fixture.load(Project::Trusted);
         assert_eq!(catalog.get("build").unwrap().persona.tools, [ToolName::Read]);
         let mine = &catalog.get("mine").unwrap().persona;
         assert_eq!((mine.mode, mine.allow.len()), (Mode::Bypass, 2));
+    }
+
+    #[test]
+    fn a_file_that_changed_after_it_was_trusted_is_not_trusted() {
+        let fixture = Fixture::new();
+        let path = fixture.file("project/.decode/agents/build.md", &agent("build", "tools: [read]"));
+        let project = fixture.root.path().join("project");
+        let places = |trust| Places { project: Some(project.clone()), trust, ..Places::default() };
+        let trust = trust_in_all(&project);
+        let catalog = Catalog::load(&places(trust.clone()));
+        assert_eq!(catalog.get("build").unwrap().source, Source::Project(path.clone()));
+        assert_eq!(catalog.untrusted, Vec::<PathBuf>::new());
+        fixture.file("project/.decode/agents/build.md", &agent("build", "tools: [read]\nmode: bypass"));
+        let catalog = Catalog::load(&places(trust));
+        assert_eq!(catalog.get("build").unwrap().source, Source::Bundled);
+        assert_eq!(catalog.untrusted, [path]);
+    }
+
+    #[test]
+    fn the_users_personas_for_claude_code_are_there_and_ours_win() {
+        let fixture = Fixture::new();
+        fixture.file("home/.claude/agents/x.md", &agent("x", "tools: Read, Bash"));
+        fixture.file("home/.claude/agents/y.md", &agent("y", "tools: Read, Bash\nmodel: haiku"));
+        fixture.file("home/.claude/agents/build.md", "---\nname: [build\n---\nx\n");
+        let ours = fixture.file("user/agents/x.md", &agent("x", "tools: [read]"));
+        let catalog = fixture.load(Project::NotTrusted);
+        assert_eq!(catalog.get("x").unwrap().source, Source::User(ours));
+        assert_eq!(catalog.get("y").unwrap().persona.model.as_deref(), Some("cheap"));
+        assert_eq!(catalog.get("build").unwrap().source, Source::Bundled);
+        assert_eq!(catalog.diagnostics.len(), 1, "{:?}", catalog.diagnostics);
     }
 
     #[test]
@@ -407,7 +475,7 @@ mod tests {
         let fixture = Fixture::new();
         fixture.file("project/.claude/agents/x.md", &agent("x", "tools: Read, Bash"));
         fixture.file("project/.decode/agents/x.md", &agent("x", "tools: [read]"));
-        let catalog = fixture.load(Trust::NotYet);
+        let catalog = fixture.load(Project::NotTrusted);
         assert_eq!(catalog.get("x").unwrap().persona.tools, [ToolName::Read]);
         assert_eq!(catalog.diagnostics.len(), 1);
     }
@@ -418,7 +486,7 @@ mod tests {
         let secret = fixture.file("secret.md", &agent("x", "tools: [read]"));
         fixture.file("project/.decode/agents/y.md", &agent("y", "tools: [read]"));
         std::os::unix::fs::symlink(&secret, fixture.root.path().join("project/.decode/agents/x.md")).unwrap();
-        let catalog = fixture.load(Trust::Given);
+        let catalog = fixture.load(Project::Trusted);
         assert!(catalog.get("x").is_err() && catalog.get("y").is_ok());
         assert_eq!(catalog.diagnostics.len(), 1);
     }

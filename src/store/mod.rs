@@ -6,18 +6,23 @@ pub(crate) mod attempt;
 pub(crate) mod catalog;
 pub(crate) mod context;
 pub(crate) mod diagnostic;
+pub(crate) mod digests;
 pub(crate) mod handover;
 pub(crate) mod inbox;
+pub(crate) mod installed;
 pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod observed;
 pub(crate) mod parts;
 mod persona_file;
 pub(crate) mod places;
+pub(crate) mod project;
 pub(crate) mod request;
 pub(crate) mod run;
 pub(crate) mod session;
 pub(crate) mod settings;
+mod skill_file;
+pub(crate) mod skills;
 pub(crate) mod status;
 
 use std::path::{Path, PathBuf};
@@ -53,6 +58,16 @@ impl StateRoot {
 
     pub(crate) fn key(&self) -> PathBuf {
         self.0.join("key")
+    }
+
+    /// What the user decided about projects: a file each.
+    pub(crate) fn projects(&self) -> PathBuf {
+        self.0.join("projects")
+    }
+
+    /// The skills that were copied to where other agents look.
+    pub(crate) fn installed(&self) -> PathBuf {
+        self.0.join("installed.md")
     }
 }
 

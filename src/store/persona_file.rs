@@ -324,7 +324,7 @@ fn shown(word: &str) -> String {
 }
 
 /// Cuts at commas and white space outside of parentheses; brackets and quotes around are form, not content.
-fn split_words(text: &str) -> Result<Vec<String>, String> {
+pub(super) fn split_words(text: &str) -> Result<Vec<String>, String> {
     let text = text.trim();
     let text = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_usize);
@@ -350,7 +350,7 @@ fn split_words(text: &str) -> Result<Vec<String>, String> {
 
 /// A list, or one line that holds a list. Each item may still hold several words.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Words(Vec<String>);
+pub(super) struct Words(pub(super) Vec<String>);
 
 impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

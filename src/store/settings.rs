@@ -14,7 +14,7 @@ use crate::model::provider::ProviderKind;
 use crate::model::rule::Rule;
 use crate::text;
 
-use super::places::{Places, Trust};
+use super::places::{Places, Standing};
 
 const FILE_LIMIT: u64 = 64 * 1024;
 
@@ -202,9 +202,9 @@ impl Settings {
         if let Some(path) = places.project_settings()
             && let Some(text) = read(&path)?
         {
-            match places.trust {
-                Trust::NotYet => settings.left_out = Some(path),
-                Trust::Given => {
+            match places.standing(&path, text.as_bytes()) {
+                Standing::NotTrusted => settings.left_out = Some(path),
+                Standing::Trusted => {
                     refuse_keys_of_the_user(&path, &text)?;
                     settings.add(parse(&path, &text)?);
                 }
@@ -278,6 +278,8 @@ fn refuse_keys_of_the_user(path: &Path, text: &str) -> Result<(), SettingsError>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::places::Trust;
+    use crate::store::project::tests::trust_in_all;
 
     struct Fixture {
         root: tempfile::TempDir,
@@ -292,15 +294,20 @@ mod tests {
             Self { root }
         }
 
-        fn load(&self, trust: Trust) -> Result<Settings, SettingsError> {
+        fn load(&self, standing: Standing) -> Result<Settings, SettingsError> {
             let root = self.root.path().to_owned();
-            Settings::load(&Places { project: Some(root.join("project")), user: Some(root), trust })
+            let project = root.join("project");
+            let trust = match standing {
+                Standing::Trusted => trust_in_all(&project),
+                Standing::NotTrusted => Trust::default(),
+            };
+            Settings::load(&Places { project: Some(project), user: Some(root), home: None, trust })
         }
     }
 
     /// The error without the directory of the test.
     fn error(user: &str, project: &str) -> String {
-        let error = Fixture::new(user, project).load(Trust::Given).unwrap_err().to_string();
+        let error = Fixture::new(user, project).load(Standing::Trusted).unwrap_err().to_string();
         error[error.find("settings.yaml").unwrap()..].to_owned()
     }
 
@@ -320,7 +327,7 @@ offline: {pace_ms: 0}
 
     #[test]
     fn every_key_is_read() {
-        let settings = Fixture::new(ALL, "").load(Trust::NotYet).unwrap();
+        let settings = Fixture::new(ALL, "").load(Standing::NotTrusted).unwrap();
         assert_eq!(settings.model.as_deref(), Some("anthropic/large"));
         let local = &settings.providers["local"];
         assert_eq!(local.kind, Some(ProviderKind::OpenAi));
@@ -340,7 +347,7 @@ offline: {pace_ms: 0}
         assert_eq!(Settings::load(&Places::default()).unwrap(), Settings::default());
         let nowhere = Places { user: Some("/nonexistent".into()), ..Places::default() };
         assert_eq!(Settings::load(&nowhere).unwrap(), Settings::default());
-        assert_eq!(Fixture::new("# nothing\n\n", "").load(Trust::Given).unwrap(), Settings::default());
+        assert_eq!(Fixture::new("# nothing\n\n", "").load(Standing::Trusted).unwrap(), Settings::default());
     }
 
     #[test]
@@ -393,12 +400,12 @@ offline: {pace_ms: 0}
     #[test]
     fn a_projects_file_counts_only_when_it_is_trusted() {
         let fixture = Fixture::new("model: a/b\nworkspace: {carry: [.env]}", "model: c/d\nworkspace: {carry: [x]}");
-        let settings = fixture.load(Trust::Given).unwrap();
+        let settings = fixture.load(Standing::Trusted).unwrap();
         assert_eq!((settings.model.as_deref(), settings.left_out), (Some("c/d"), None));
         assert_eq!(settings.carry, [".env", "x"]);
-        let settings = fixture.load(Trust::NotYet).unwrap();
+        let settings = fixture.load(Standing::NotTrusted).unwrap();
         assert_eq!(settings.model.as_deref(), Some("a/b"));
         assert!(settings.left_out.is_some());
-        assert!(Fixture::new("", "{{{").load(Trust::NotYet).is_ok(), "a strange project stops nobody");
+        assert!(Fixture::new("", "{{{").load(Standing::NotTrusted).is_ok(), "a strange project stops nobody");
     }
 }

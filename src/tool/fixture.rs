@@ -22,6 +22,7 @@ impl Fixture {
         let scope = Scope {
             root,
             spill: base.join("spill"),
+            readable: Vec::new(),
             environment: vec![("PATH".to_owned(), path)],
             cut: receiver,
             seen: std::sync::Arc::default(),

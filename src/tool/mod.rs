@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
+use crate::model::skill::Skill;
 use crate::model::tool_name::ToolName;
 
 mod bash;
@@ -26,23 +27,29 @@ mod output;
 mod patch;
 mod path;
 mod read;
+mod skill;
 mod walk;
 mod write;
 
 /// What some tools need besides the workspace; a tool whose part is missing is absent.
 #[derive(Debug, Default)]
-pub(crate) struct Kit {}
+pub(crate) struct Kit {
+    /// What the model may load.
+    pub(crate) skills: Vec<Skill>,
+}
 
 /// Every tool that this attempt can have, one line each.
-pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
-    vec![
+pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
         Arc::new(grep::Grep),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
-    ]
+    ];
+    tools.extend(skill::LoadSkill::of(kit.skills).map(|tool| Arc::new(tool) as Arc<dyn Tool>));
+    tools
 }
 
 /// Arguments of a call: always a JSON object here.
@@ -82,6 +89,8 @@ pub(crate) struct Scope {
     pub(crate) root: PathBuf,
     /// Where long output is spilled to, outside the workspace.
     pub(crate) spill: PathBuf,
+    /// What else may be read outside the workspace: the folders of skills.
+    pub(crate) readable: Vec<PathBuf>,
     /// The environment of commands, already without secrets.
     pub(crate) environment: Vec<(String, String)>,
     /// Becomes true when the call must end now, keeping what it has.

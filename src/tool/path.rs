@@ -80,8 +80,7 @@ impl Place {
 /// What the gate's rules are held against.
 pub(super) fn subject(scope: &Scope, path: &str) -> Subject {
     let named = Path::new(path);
-    if Root::open(&scope.spill).is_ok_and(|spill| named.is_absolute() && spill.resolve(named).is_ok()) {
-        // Our own spilled output: it was the answer to a call that was allowed.
+    if granted(scope, path).is_some() {
         return Subject::None;
     }
     let outside = |path: &Path| Subject::Path(path.to_string_lossy().into_owned());
@@ -91,6 +90,19 @@ pub(super) fn subject(scope: &Scope, path: &str) -> Subject {
         // What cannot be resolved is never taken to be inside.
         Err(_) => outside(&scope.root.join(named)),
     }
+}
+
+/// A place outside the workspace that may be read: our own spilled output, which was the answer to a call that was
+/// allowed, and the folders of skills, unless a rule denies them.
+pub(super) fn granted(scope: &Scope, path: &str) -> Option<Place> {
+    let named = Path::new(path);
+    let within = |directory: &PathBuf| {
+        let root = Root::open(directory).ok()?;
+        let relative = named.is_absolute().then(|| root.resolve(named).ok())??;
+        Some(Place { root, relative })
+    };
+    let denied = |place: &Place| gate::denies_path(ToolName::Read, &place.absolute().to_string_lossy(), &scope.deny);
+    within(&scope.spill).or_else(|| scope.readable.iter().find_map(within).filter(|place| !denied(place)))
 }
 
 /// Resolves a path for a call that is allowed.

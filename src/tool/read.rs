@@ -10,7 +10,6 @@ use serde_json::json;
 
 use super::output::{BYTES, LINES};
 use super::{Answer, Input, Running, Scope, Tool, input, path};
-use crate::files::Root;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
@@ -55,7 +54,7 @@ fn read(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
     let name = input::text(input, "path")?;
     let offset = input::optional_count(input, "offset")?.unwrap_or(1);
     let limit = input::optional_count(input, "limit")?.unwrap_or(LINES as u64).min(LINES as u64);
-    let place = match spilled(scope, name) {
+    let place = match path::granted(scope, name) {
         Some(place) => place,
         None => path::locate(scope, ToolName::Read, name)?,
     };
@@ -68,13 +67,6 @@ fn read(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
     let metadata = file.metadata().map_err(|error| Answer::correction(format!("`{name}` cannot be read: {error}")))?;
     path::remember(scope, &place, &metadata);
     lines(BufReader::with_capacity(64 * 1024, file), &place.shown(), offset, limit)
-}
-
-/// Output that was spilled may be read on, though it lies outside the workspace.
-fn spilled(scope: &Scope, name: &str) -> Option<path::Place> {
-    let root = Root::open(&scope.spill).ok()?;
-    let relative = Path::new(name).is_absolute().then(|| root.resolve(Path::new(name)).ok())??;
-    Some(path::Place { root, relative })
 }
 
 fn lines(mut reader: impl BufRead, name: &str, offset: u64, limit: u64) -> Result<Answer, Answer> {

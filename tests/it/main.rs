@@ -14,6 +14,8 @@ mod limits;
 mod models;
 mod outliving;
 mod permission;
+mod personas;
+mod skills;
 mod steering;
 mod tasks;
 mod verbs;
