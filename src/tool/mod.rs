@@ -27,22 +27,33 @@ mod patch;
 mod path;
 mod read;
 mod walk;
+mod web;
+mod web_fetch;
+mod web_search;
 mod write;
 
 /// What some tools need besides the workspace; a tool whose part is missing is absent.
 #[derive(Debug, Default)]
-pub(crate) struct Kit {}
+pub(crate) struct Kit {
+    /// Where `web_search` asks.
+    pub(crate) search: Option<String>,
+}
 
 /// Every tool that this attempt can have, one line each.
-pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
-    vec![
+pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
         Arc::new(grep::Grep),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
-    ]
+        Arc::new(web_fetch::WebFetch),
+    ];
+    if let Some(search) = kit.search.as_deref().and_then(web_search::WebSearch::new) {
+        tools.push(Arc::new(search));
+    }
+    tools
 }
 
 /// Arguments of a call: always a JSON object here.
@@ -90,6 +101,8 @@ pub(crate) struct Scope {
     pub(crate) seen: Arc<Mutex<HashMap<PathBuf, SystemTime>>>,
     /// Rules that deny, for tools that come upon paths the gate was not asked about.
     pub(crate) deny: Vec<Rule>,
+    /// Rules that allow, for tools that are led on to places the gate was not asked about.
+    pub(crate) allow: Vec<Rule>,
     /// What the kernel holds commands to; `None` where it cannot.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
 }
@@ -98,6 +111,15 @@ impl Scope {
     /// The files as last seen. Held while a file is changed, so that two edits of one turn follow each other.
     fn seen(&self) -> MutexGuard<'_, HashMap<PathBuf, SystemTime>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends when the call must end.
+    async fn is_cut(&self) {
+        let mut cut = self.cut.clone();
+        if cut.wait_for(|cut| *cut).await.is_err() {
+            // Nobody is left who could cut.
+            std::future::pending::<()>().await;
+        }
     }
 }
 
