@@ -21,8 +21,9 @@ use crate::store::attempt::{self, Claiming};
 use crate::store::context;
 use crate::store::handover::Handover;
 use crate::store::key::Key;
+use crate::store::places::Trust;
 use crate::supervisor::{End, Here};
-use crate::tool;
+use crate::tool::{self, Unconfined};
 use crate::workspace;
 
 /// The longest answer asked of a model.
@@ -44,7 +45,8 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let provider = wire::provider(&brief.spec.model, &around.handover)?;
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
-    let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
+    // A language server runs what the project says, as a command does.
+    let commands = brief.spec.persona.tools.iter().any(|tool| matches!(tool, ToolName::Bash | ToolName::Lsp));
     let sandbox = if commands && wire::sandbox_holds() {
         Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
     } else {
@@ -55,7 +57,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
-        tools: wire::tools(tool::Kit::default()),
+        tools: wire::tools(kit(brief, &around.handover)),
         clock: wire::clock,
         key: around.key,
         allow: Vec::new(),
@@ -73,6 +75,17 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         interrupt: around.interrupt,
         attached: around.attached,
     })
+}
+
+/// What some tools need besides the workspace.
+fn kit(brief: &Brief, handover: &Handover) -> tool::Kit {
+    let trusted = wire::places(Path::new(&brief.lease.project)).trust == Trust::Given;
+    let unconfined = match brief.spec.persona.mode {
+        Mode::Edit | Mode::Bypass => Unconfined::Allowed,
+        Mode::Default | Mode::Plan if trusted => Unconfined::Allowed,
+        Mode::Default | Mode::Plan => Unconfined::Refused,
+    };
+    tool::Kit { search: handover.web_search.clone(), servers: handover.lsp.clone(), unconfined }
 }
 
 /// What the kernel holds this attempt's commands to.

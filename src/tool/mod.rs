@@ -11,17 +11,21 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::model::language_server::LanguageServer;
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
 use crate::model::tool_name::ToolName;
 
 mod bash;
+mod diff;
 mod edit;
 #[cfg(test)]
 mod fixture;
 mod glob;
 mod grep;
+mod image;
 mod input;
+mod lsp;
 mod output;
 mod patch;
 mod path;
@@ -37,18 +41,32 @@ mod write;
 pub(crate) struct Kit {
     /// Where `web_search` asks.
     pub(crate) search: Option<String>,
+    /// Language servers that the user named, beside those that are known.
+    pub(crate) servers: Vec<LanguageServer>,
+    pub(crate) unconfined: Unconfined,
+}
+
+/// Whether a language server may run where no sandbox holds it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Unconfined {
+    /// The project is trusted, or the mode lets the agent do as much by itself.
+    Allowed,
+    #[default]
+    Refused,
 }
 
 /// Every tool that this attempt can have, one line each.
 pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
+    let servers = Arc::new(lsp::Servers::new(kit.servers, kit.unconfined));
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
         Arc::new(grep::Grep),
-        Arc::new(write::Write),
-        Arc::new(edit::Edit),
+        Arc::new(write::Write { servers: Arc::clone(&servers) }),
+        Arc::new(edit::Edit { servers: Arc::clone(&servers) }),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
         Arc::new(web_fetch::WebFetch),
+        Arc::new(lsp::Lsp { servers }),
     ];
     if let Some(search) = kit.search.as_deref().and_then(web_search::WebSearch::new) {
         tools.push(Arc::new(search));
