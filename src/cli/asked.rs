@@ -23,6 +23,10 @@ use crate::store::run::NewRun;
 use crate::store::settings::Settings;
 use crate::workspace::{self, Choice, Recipe};
 
+/// Why there is no `web_search`.
+pub(super) const NO_SEARCH: &str =
+    "web_search is absent: settings name no `web_search: {endpoint: URL}` that answers with SearXNG's JSON";
+
 /// What a run starts from.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -191,6 +195,9 @@ impl Builder<'_> {
         }
         notes.extend(choice.note);
         notes.extend(workspace::remarks(choice.recipe, &cwd).await);
+        if persona.tools.contains(&ToolName::WebSearch) && self.settings.web_search.is_none() {
+            notes.push(NO_SEARCH.to_owned());
+        }
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {

@@ -75,16 +75,15 @@ fn is_public_4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, ..] = address.segments();
+    let parts = address.segments();
     let four = |high: u16, low: u16| {
-        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
-        Ipv4Addr::new(a, b, c, d)
+        let ([first, second], [third, fourth]) = (high.to_be_bytes(), low.to_be_bytes());
+        Ipv4Addr::new(first, second, third, fourth)
     };
-    let [.., high, low] = address.segments();
-    match (a, b) {
+    match (parts[0], parts[1]) {
         // Translated to IPv4 on the way.
-        (0x64, 0xff9b) => (c, d, e, f) == (0, 0, 0, 0) && is_public_4(four(high, low)),
-        (0x2002, _) => is_public_4(four(b, c)),
+        (0x64, 0xff9b) => parts[2..6] == [0; 4] && is_public_4(four(parts[6], parts[7])),
+        (0x2002, _) => is_public_4(four(parts[1], parts[2])),
         // Teredo and other protocol assignments, documentation.
         (0x2001, 0..=0x1ff | 0xdb8) | (0x3fff, 0..=0xfff) => false,
         // Only this eighth of the space is given out.
