@@ -182,6 +182,47 @@ mod tests {
     }
 
     #[test]
+    fn every_byte_that_is_not_replaced_stays() {
+        for (before, edits, after) in [
+            ("alpha\nbeta\r\ngamma\n", &[("alpha\nbeta", "ALPHA\nBETA"), ("BETA\n", "B\n")][..], "ALPHA\nB\r\ngamma\n"),
+            ("a\r\nb\nc", &[("c", "C")], "a\r\nb\nC"),
+            ("a x\n", &[("x", "$& $1 ${name} $$ \\1 \\0")], "a $& $1 ${name} $$ \\1 \\0\n"),
+        ] {
+            let fixture = Fixture::new();
+            fixture.write("f", before);
+            for (old, new) in edits {
+                let answer = run(&fixture, json!({"path": "f", "old_string": old, "new_string": new}));
+                assert!(answer.ok, "{before:?} {old:?}: {answer:?}");
+            }
+            assert_eq!(fixture.bytes("f"), after.as_bytes());
+        }
+        let fixture = Fixture::new();
+        fixture.write("f", "x y x\n");
+        run(&fixture, json!({"path": "f", "old_string": "x", "new_string": "$1", "replace_all": true}));
+        assert_eq!(fixture.bytes("f"), b"$1 y $1\n");
+    }
+
+    #[test]
+    fn a_link_that_leads_outside_is_neither_read_nor_edited() {
+        let fixture = Fixture::new();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("a.txt"), "one\n").unwrap();
+        std::os::unix::fs::symlink(outside.path(), fixture.path("out")).unwrap();
+        fixture.write("sub/x", "");
+        for path in ["out/a.txt", "sub/../../x"] {
+            let read = fixture.run(&ReadTool, input(json!({"path": path})));
+            let edited = run(&fixture, json!({"path": path, "old_string": "one", "new_string": "two"}));
+            assert!(!read.ok && !edited.ok && read.text.contains("outside"), "{read:?} {edited:?}");
+            assert_eq!(
+                Edit::default()
+                    .preview(&input(json!({"path": path, "old_string": "one", "new_string": "2"})), &fixture.scope),
+                None
+            );
+        }
+        assert_eq!(std::fs::read(outside.path().join("a.txt")).unwrap(), b"one\n");
+    }
+
+    #[test]
     fn a_file_that_is_no_text_is_left_as_it_is() {
         let fixture = Fixture::new();
         let bytes = b"const x=1; // caf\xe9\n";
@@ -215,6 +256,8 @@ mod tests {
             json!({"path": "a"}),
             json!({"path": "a", "old_string": "a"}),
             json!({"path": "a", "old_string": "", "new_string": "x", "replace_all": true}),
+            json!({"path": "a", "old_string": "", "new_string": "x", "replace_all": false}),
+            json!({"path": "a", "old_string": "a", "new_string": "a", "replace_all": true}),
             json!({"path": "a", "old_string": "a", "new_string": "a"}),
             json!({"path": "a", "edits": []}),
             json!({"path": "a", "edits": ["x"]}),

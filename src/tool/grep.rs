@@ -343,12 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_with_the_file_that_fills_the_answer_and_asks_no_configuration() {
+    fn a_search_opens_no_file_after_the_one_that_fills_the_answer() {
         let fixture = Fixture::new();
         for n in 0..LINES + 500 {
             fixture.write(&format!("f{n:04}"), "x\n");
         }
-        fixture.write(".ripgreprc", "--invert-match\n--max-count=1\n");
         let matcher = RegexMatcherBuilder::new().build(".").unwrap();
         let place = path::locate(&fixture.scope, ToolName::Grep, ".").unwrap();
         let mut search = Search::new(&fixture.scope, matcher);

@@ -15,6 +15,7 @@ mod lsp;
 mod models;
 mod outliving;
 mod permission;
+mod search;
 mod steering;
 mod verbs;
 mod web;
