@@ -12,7 +12,7 @@ export DECODE_OFFLINE_PACE_MS
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: ## install what is missing of tmux, git, python3 and bubblewrap
+setup: ## install what is missing of tmux, git, python3, bubblewrap and rust-analyzer
 	@.ci/setup
 
 demo: setup ## build, then watch three agents read this repository; no key, no network

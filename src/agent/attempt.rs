@@ -18,6 +18,7 @@ use super::turn::{Turn, window_bytes};
 use super::wheel::{Cut, Origin, Sources, Wheel};
 use super::{Ended, Parts, prompt};
 use crate::machine::gate::{self, Policy};
+use crate::machine::hosts::hosts_in;
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
 use crate::model::child::{Ask, Failure, FailureKind};
@@ -164,6 +165,7 @@ impl Attempt {
                 cut: watch::channel(false).1,
                 seen: Arc::new(Mutex::default()),
                 deny: policy.deny.clone(),
+                allow: policy.allow.clone(),
                 sandbox: parts.sandbox,
             },
             policy,
@@ -387,10 +389,23 @@ fn policy(brief: &Brief, parts: &Parts) -> Policy {
         |own: &[Rule], users: &[Rule]| gate::anchored([own, users].concat(), Path::new(&brief.lease.path), home);
     Policy {
         mode: persona.mode,
-        allow: anchored(&persona.allow, &parts.allow),
+        allow: [anchored(&persona.allow, &parts.allow), hosts(brief)].concat(),
         deny: anchored(&persona.deny, &parts.deny),
         confinement: parts.confinement,
     }
+}
+
+/// Hosts that the user's task names are free to be read. What another agent asks for is no word of the user.
+fn hosts(brief: &Brief) -> Vec<Rule> {
+    if brief.depth > 0 {
+        return Vec::new();
+    }
+    let more = match &brief.start {
+        Start::Continued(_, text) => hosts_in(text),
+        Start::Fresh | Start::Nudged(_) | Start::Resumed(_) => Vec::new(),
+    };
+    let rule = |host| Rule { tool: ToolName::WebFetch, pattern: Some(host) };
+    hosts_in(&brief.spec.prompt).into_iter().chain(more).map(rule).collect()
 }
 
 /// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan.

@@ -24,6 +24,10 @@ use crate::store::run::NewRun;
 use crate::store::settings::Settings;
 use crate::workspace::{self, Choice, Recipe};
 
+/// Why there is no `web_search`.
+pub(super) const NO_SEARCH: &str =
+    "web_search is absent: settings name no `web_search: {endpoint: URL}` that answers with SearXNG's JSON";
+
 /// What a run starts from.
 #[derive(Debug)]
 pub(super) struct Asked {
@@ -85,8 +89,7 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
     for prompt in &prompts {
         children.push(builder.build(prompt, &mut notes).await?);
     }
-    let handover =
-        Handover { environment: wire::environment(), access: access(&children, &settings)?, pace_ms: pace(&settings) };
+    let handover = handover_of(&children, &settings)?;
     let free = children.iter().all(|child| is_free(&child.model));
     let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
     // Tokens bind where the cost is not known; where it is, dollars do.
@@ -193,6 +196,9 @@ impl Builder<'_> {
         }
         notes.extend(choice.note);
         notes.extend(workspace::remarks(choice.recipe, &cwd).await);
+        if persona.tools.contains(&ToolName::WebSearch) && self.settings.web_search.is_none() {
+            notes.push(NO_SEARCH.to_owned());
+        }
         self.refuse_what_would_ask(&persona)?;
         let mut system = entry.prompt.clone();
         if let Some(more) = self.door.append_system_prompt {
@@ -429,8 +435,17 @@ fn text(path: impl AsRef<Path>) -> String {
 
 /// What children of an earlier run need to go on: this caller's environment and keys.
 pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
-    let settings = wire::settings(&wire::project(None)?)?;
-    Ok(Handover { environment: wire::environment(), access: access(children, &settings)?, pace_ms: pace(&settings) })
+    handover_of(children, &wire::settings(&wire::project(None)?)?)
+}
+
+fn handover_of(children: &[ChildSpec], settings: &Settings) -> Result<Handover, CliError> {
+    Ok(Handover {
+        environment: wire::environment(),
+        access: access(children, settings)?,
+        pace_ms: pace(settings),
+        web_search: settings.web_search.as_ref().map(|url| url.as_str().to_owned()),
+        lsp: settings.lsp.clone(),
+    })
 }
 
 /// How slowly the built-in search works, so that people can watch.

@@ -52,6 +52,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
     checks.push(confinement());
     checks.push(state());
     checks.extend(keys());
+    checks.extend(search());
     checks.extend(limits());
     let code = if checks.iter().any(|check| check.state == Health::Missing) { exit::MISSING } else { exit::DONE };
     if args.json {
@@ -129,6 +130,16 @@ fn keys() -> Vec<Check> {
         (Health::Ok, format!("set: {}", set.join(", ")))
     };
     vec![Check { name: "keys", state, said, hint: Some("export ANTHROPIC_API_KEY=… or OPENAI_API_KEY=…") }]
+}
+
+/// Where `web_search` asks. Settings that cannot be read are told of by whoever needs them.
+fn search() -> Option<Check> {
+    let settings = wire::settings(&wire::project(None).ok()?).ok()?;
+    let (state, said) = match &settings.web_search {
+        Some(endpoint) => (Health::Ok, format!("queries go to {}", endpoint.as_str())),
+        None => (Health::Note, super::asked::NO_SEARCH.to_owned()),
+    };
+    Some(Check { name: "web_search", state, said, hint: None })
 }
 
 fn limits() -> Vec<Check> {

@@ -26,7 +26,7 @@ use crate::store::places::Places;
 use crate::store::project;
 use crate::store::skills::Skills;
 use crate::supervisor::{End, Here};
-use crate::tool;
+use crate::tool::{self, Unconfined};
 use crate::workspace;
 
 /// The longest answer asked of a model.
@@ -56,7 +56,8 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let readable = folders(&skills);
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
-    let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
+    // A language server runs what the project says, as a command does.
+    let commands = brief.spec.persona.tools.iter().any(|tool| matches!(tool, ToolName::Bash | ToolName::Lsp));
     let mut sandbox = if commands && wire::sandbox_holds() {
         Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
     } else {
@@ -71,7 +72,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     Ok(Parts {
         provider,
         context: context(brief, &skills),
-        tools: wire::tools(tool::Kit { skills }),
+        tools: wire::tools(kit(brief, &around.handover, skills)),
         clock: wire::clock,
         key: around.key,
         allow: decided.allow,
@@ -107,6 +108,15 @@ fn context(brief: &Brief, skills: &[Skill]) -> String {
     let index = skill::index(skills);
     let parts = [instructions.trim(), index.trim()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
+}
+
+/// What some tools need besides the workspace.
+fn kit(brief: &Brief, handover: &Handover, skills: Vec<Skill>) -> tool::Kit {
+    let unconfined = match brief.spec.persona.mode {
+        Mode::Edit | Mode::Bypass => Unconfined::Allowed,
+        Mode::Default | Mode::Plan => Unconfined::Refused,
+    };
+    tool::Kit { skills, search: handover.web_search.clone(), servers: handover.lsp.clone(), unconfined }
 }
 
 /// What the kernel holds this attempt's commands to.

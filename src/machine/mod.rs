@@ -10,6 +10,7 @@ pub(crate) mod citation;
 pub(crate) mod environment;
 pub(crate) mod fold;
 pub(crate) mod gate;
+pub(crate) mod hosts;
 pub(crate) mod model_choice;
 pub(crate) mod prompts;
 pub(crate) mod run;

@@ -6,6 +6,7 @@ pub(crate) mod brief;
 pub(crate) mod budget;
 pub(crate) mod child;
 pub(crate) mod id;
+pub(crate) mod language_server;
 pub(crate) mod message;
 pub(crate) mod persona;
 pub(crate) mod provider;

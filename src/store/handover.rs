@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Durability, FileError};
+use crate::model::language_server::LanguageServer;
 use crate::model::provider::ProviderKind;
 
 /// Larger than any environment the kernel lets a process have.
@@ -38,6 +39,12 @@ pub(crate) struct Handover {
     /// Milliseconds the offline explorer waits between steps, so that people can watch.
     #[serde(default)]
     pub(crate) pace_ms: u64,
+    /// Where `web_search` asks, if the user named a place.
+    #[serde(default)]
+    pub(crate) web_search: Option<String>,
+    /// Language servers that the user named.
+    #[serde(default)]
+    pub(crate) lsp: Vec<LanguageServer>,
 }
 
 impl Handover {
@@ -59,7 +66,7 @@ impl Handover {
     #[must_use]
     pub(crate) fn only(&self, provider: &str) -> Self {
         let access = self.access.iter().filter(|access| access.provider == provider).cloned().collect();
-        Self { environment: self.environment.clone(), access, pace_ms: self.pace_ms }
+        Self { access, ..self.clone() }
     }
 }
 

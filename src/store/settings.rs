@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use crate::files::{self, FileError};
 use crate::model::budget::Budget;
+use crate::model::language_server::LanguageServer;
 use crate::model::provider::ProviderKind;
 use crate::model::rule::Rule;
 use crate::text;
@@ -19,8 +20,18 @@ use super::places::{Places, Standing};
 const FILE_LIMIT: u64 = 64 * 1024;
 
 /// Keys that a project may not set, known to us or not: what they would do there is plain from their names.
-const OF_THE_USER: [&str; 8] =
-    ["budget", "child_budget", "keys", "mode", "permission_mode", "prices", "providers", "sandbox"];
+const OF_THE_USER: [&str; 10] = [
+    "budget",
+    "child_budget",
+    "keys",
+    "lsp",
+    "mode",
+    "permission_mode",
+    "prices",
+    "providers",
+    "sandbox",
+    "web_search",
+];
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
@@ -46,6 +57,10 @@ pub(crate) struct Settings {
     pub(crate) carry: Vec<String>,
     pub(crate) allow: Vec<Rule>,
     pub(crate) deny: Vec<Rule>,
+    /// Where the tool `web_search` asks.
+    pub(crate) web_search: Option<BaseUrl>,
+    /// Language servers beside those that are known.
+    pub(crate) lsp: Vec<LanguageServer>,
     /// How long the offline model waits before each answer, so that people can watch.
     pub(crate) offline_pace_ms: Option<u64>,
     /// The project's file, where it was left out because the project is not trusted.
@@ -128,7 +143,15 @@ struct File {
     width: Option<Width>,
     workspace: Workspace,
     permissions: Permissions,
+    web_search: WebSearch,
+    lsp: Vec<LanguageServer>,
     offline: Offline,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WebSearch {
+    endpoint: Option<BaseUrl>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -227,6 +250,8 @@ impl Settings {
         self.carry.extend(file.workspace.carry.into_iter().map(|path| path.0));
         self.allow.extend(file.permissions.allow);
         self.deny.extend(file.permissions.deny);
+        self.web_search = file.web_search.endpoint.or(self.web_search.take());
+        self.lsp.extend(file.lsp);
         self.offline_pace_ms = file.offline.pace_ms.or(self.offline_pace_ms);
     }
 }
@@ -322,6 +347,8 @@ child_budget: requests=20
 width: 6
 workspace: {carry: [.env, config/local.yaml]}
 permissions: {allow: ['bash(cargo *)'], deny: ['read(secret/**)']}
+web_search: {endpoint: 'http://localhost:8888/search'}
+lsp: [{name: zls, command: [zls], extensions: [zig]}]
 offline: {pace_ms: 0}
 ";
 
@@ -339,6 +366,8 @@ offline: {pace_ms: 0}
         assert_eq!(settings.carry, [".env", "config/local.yaml"]);
         assert_eq!(settings.allow, ["bash(cargo *)".parse().unwrap()]);
         assert_eq!(settings.deny, ["read(secret/**)".parse().unwrap()]);
+        assert_eq!(settings.web_search.as_ref().map(BaseUrl::as_str), Some("http://localhost:8888/search"));
+        assert_eq!(settings.lsp[0].command, ["zls"]);
         assert_eq!(settings.offline_pace_ms, Some(0));
     }
 
@@ -370,6 +399,8 @@ offline: {pace_ms: 0}
             ("workspace: {carry: [/etc/passwd]}", "does not lie"),
             ("providers: {x: {base_url: localhost}}", "`localhost` is no address"),
             ("providers: {x: {kind: mainframe}}", "mainframe"),
+            ("web_search: {endpoint: searx}", "`searx` is no address"),
+            ("lsp: [{name: x, command: [], extensions: [x]}]", "has no command"),
         ] {
             let told = error(&format!("# first\n{line}\n"), "");
             assert!(told.starts_with("settings.yaml:2: ") && told.contains(want), "{told}");
@@ -390,6 +421,8 @@ offline: {pace_ms: 0}
             ("\"providers\" : {x: {base_url: 'http://evil'}}", "providers", 1),
             ("\nsandbox: off", "sandbox", 2),
             ("mode: bypass", "mode", 1),
+            ("web_search: {endpoint: 'http://evil.example/'}", "web_search", 1),
+            ("lsp: [{name: x, command: [./evil], extensions: [rs]}]", "lsp", 1),
         ] {
             let told = error("", text);
             assert!(told.starts_with(&format!("settings.yaml:{line}: ")), "{told}");

@@ -3,11 +3,15 @@
 //! Deliberately absent: how a piece is found (`patch.rs`), and files that are no UTF-8 text.
 
 use std::io::Read;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::diff::Before;
+use super::lsp::Servers;
 use super::patch::{Fit, Occurrences, Patch};
-use super::{Answer, Input, Running, Scope, Tool, input, path, write};
+use super::write::{self, BYTE_ORDER_MARK, Change, Seen};
+use super::{Answer, Input, Running, Scope, Tool, input, path};
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
@@ -15,10 +19,11 @@ use crate::model::tool_name::ToolName;
 /// Larger files are no source that is edited by hand.
 const EDITED: u64 = 5 * 1024 * 1024;
 
-const BYTE_ORDER_MARK: &str = "\u{feff}";
-
-#[derive(Debug)]
-pub(crate) struct Edit;
+/// Told of a change, language servers that run say what it broke.
+#[derive(Debug, Default)]
+pub(crate) struct Edit {
+    pub(super) servers: Arc<Servers>,
+}
 
 impl Tool for Edit {
     fn name(&self) -> ToolName {
@@ -56,19 +61,32 @@ impl Tool for Edit {
         input::text(input, "path").map_or(Subject::None, |path| path::subject(scope, path))
     }
 
+    fn preview(&self, input: &Input, scope: &Scope) -> Option<String> {
+        plan(input, scope, &scope.seen()).ok()?.diff()
+    }
+
     fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a> {
-        Box::pin(async move { edit(&input, scope).unwrap_or_else(|correction| correction) })
+        Box::pin(async move {
+            let made = {
+                let mut seen = scope.seen();
+                plan(&input, scope, &seen).and_then(|change| Ok((change.make(&mut seen)?, change)))
+            };
+            match made {
+                Ok((answer, change)) => self.servers.with_new_errors(answer, &change, scope).await,
+                Err(correction) => correction,
+            }
+        })
     }
 }
 
-fn edit(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
+/// What the call would do. Nothing is written yet.
+fn plan(input: &Input, scope: &Scope, seen: &Seen) -> Result<Change, Answer> {
     let name = input::text(input, "path")?;
     let patches = patches(input)?;
     let place = path::locate(scope, ToolName::Edit, name)?;
-    let mut seen = scope.seen();
     let file = place.open()?;
     let metadata = file.metadata().map_err(|error| Answer::correction(format!("`{name}` cannot be read: {error}")))?;
-    write::refuse_stale(&seen, &place, &metadata)?;
+    write::refuse_stale(seen, &place, &metadata)?;
     if metadata.len() > EDITED {
         return Err(Answer::correction(format!("`{name}` is too large to edit: {} bytes", metadata.len())));
     }
@@ -88,8 +106,9 @@ fn edit(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
             "the edits undo each other: nothing would change, and the file was left as it is",
         ));
     }
-    write::replace(&mut seen, &place, format!("{mark}{edited}").as_bytes())?;
-    Ok(Answer::done(format!("Edited `{}`: {}", place.shown(), notes.join("; "))).changing(&place.relative))
+    let said = format!("Edited `{}`: {}", place.shown(), notes.join("; "));
+    let after = format!("{mark}{edited}");
+    Ok(Change { place, before: Before::Text(text), after, said })
 }
 
 /// The edited text, and what to tell of each edit.
@@ -146,7 +165,7 @@ mod tests {
     use super::*;
 
     fn run(fixture: &Fixture, arguments: Value) -> Answer {
-        fixture.run(&Edit, input(arguments))
+        fixture.run(&Edit::default(), input(arguments))
     }
 
     #[test]
@@ -160,6 +179,47 @@ mod tests {
             assert!(answer.ok && answer.changed == [name], "{answer:?}");
             assert_eq!(fixture.bytes(name), after.as_bytes());
         }
+    }
+
+    #[test]
+    fn every_byte_that_is_not_replaced_stays() {
+        for (before, edits, after) in [
+            ("alpha\nbeta\r\ngamma\n", &[("alpha\nbeta", "ALPHA\nBETA"), ("BETA\n", "B\n")][..], "ALPHA\nB\r\ngamma\n"),
+            ("a\r\nb\nc", &[("c", "C")], "a\r\nb\nC"),
+            ("a x\n", &[("x", "$& $1 ${name} $$ \\1 \\0")], "a $& $1 ${name} $$ \\1 \\0\n"),
+        ] {
+            let fixture = Fixture::new();
+            fixture.write("f", before);
+            for (old, new) in edits {
+                let answer = run(&fixture, json!({"path": "f", "old_string": old, "new_string": new}));
+                assert!(answer.ok, "{before:?} {old:?}: {answer:?}");
+            }
+            assert_eq!(fixture.bytes("f"), after.as_bytes());
+        }
+        let fixture = Fixture::new();
+        fixture.write("f", "x y x\n");
+        run(&fixture, json!({"path": "f", "old_string": "x", "new_string": "$1", "replace_all": true}));
+        assert_eq!(fixture.bytes("f"), b"$1 y $1\n");
+    }
+
+    #[test]
+    fn a_link_that_leads_outside_is_neither_read_nor_edited() {
+        let fixture = Fixture::new();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("a.txt"), "one\n").unwrap();
+        std::os::unix::fs::symlink(outside.path(), fixture.path("out")).unwrap();
+        fixture.write("sub/x", "");
+        for path in ["out/a.txt", "sub/../../x"] {
+            let read = fixture.run(&ReadTool, input(json!({"path": path})));
+            let edited = run(&fixture, json!({"path": path, "old_string": "one", "new_string": "two"}));
+            assert!(!read.ok && !edited.ok && read.text.contains("outside"), "{read:?} {edited:?}");
+            assert_eq!(
+                Edit::default()
+                    .preview(&input(json!({"path": path, "old_string": "one", "new_string": "2"})), &fixture.scope),
+                None
+            );
+        }
+        assert_eq!(std::fs::read(outside.path().join("a.txt")).unwrap(), b"one\n");
     }
 
     #[test]
@@ -196,6 +256,8 @@ mod tests {
             json!({"path": "a"}),
             json!({"path": "a", "old_string": "a"}),
             json!({"path": "a", "old_string": "", "new_string": "x", "replace_all": true}),
+            json!({"path": "a", "old_string": "", "new_string": "x", "replace_all": false}),
+            json!({"path": "a", "old_string": "a", "new_string": "a", "replace_all": true}),
             json!({"path": "a", "old_string": "a", "new_string": "a"}),
             json!({"path": "a", "edits": []}),
             json!({"path": "a", "edits": ["x"]}),
@@ -227,13 +289,26 @@ mod tests {
     }
 
     #[test]
+    fn what_an_edit_changes_is_shown_before_and_after_it() {
+        let fixture = Fixture::new();
+        fixture.write("a", "\u{feff}one\r\ntwo\r\n");
+        let arguments = json!({"path": "a", "old_string": "two", "new_string": "2"});
+        let before = Edit::default().preview(&input(arguments.clone()), &fixture.scope).unwrap();
+        assert!(before.contains("-two\u{240d}\n+2\u{240d}\n"), "{before}");
+        assert_eq!(fixture.bytes("a"), "\u{feff}one\r\ntwo\r\n".as_bytes(), "a preview changes nothing");
+        assert_eq!(run(&fixture, arguments.clone()).diff, Some(before));
+        assert_eq!(Edit::default().preview(&input(arguments), &fixture.scope), None, "it is not there any more");
+    }
+
+    #[test]
     fn two_edits_of_one_turn_both_land() {
         let fixture = Fixture::new();
         fixture.write("a", "one two\n");
         assert!(fixture.run(&ReadTool, input(json!({"path": "a"}))).ok);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let tool = Edit::default();
         let edit = |old: &str, new: &str| {
-            Edit.run(input(json!({"path": "a", "old_string": old, "new_string": new})), &fixture.scope)
+            tool.run(input(json!({"path": "a", "old_string": old, "new_string": new})), &fixture.scope)
         };
         let (first, second) = runtime.block_on(async { tokio::join!(edit("one", "1"), edit("two", "2")) });
         assert!(first.ok && second.ok, "{first:?} {second:?}");

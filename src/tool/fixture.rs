@@ -27,6 +27,7 @@ impl Fixture {
             cut: receiver,
             seen: std::sync::Arc::default(),
             deny: Vec::new(),
+            allow: Vec::new(),
             sandbox: None,
         };
         Self { scope, cut, _directory: directory }

@@ -273,6 +273,38 @@ mod tests {
     }
 
     #[test]
+    fn a_hundred_thousand_files_in_one_directory_are_each_looked_at_once() {
+        let fixture = Fixture::new();
+        for n in 0..100_000 {
+            std::fs::File::create(fixture.path(&format!("f{n:06}"))).unwrap();
+        }
+        fixture.write("f000000", "needle\n");
+        let all = GlobBuilder::new("*").literal_separator(true).build().unwrap().compile_matcher();
+        let denied = PathRules::denying(ToolName::Glob, &[]);
+        let found = Found::in_tree(&fixture.scope, &fixture.scope.root, &all, &denied, Ignored::LeftOut);
+        assert_eq!((found.count, found.lines), (100_000, LINES));
+        assert!(found.looked_at <= 100_001, "{}", found.looked_at);
+        let ignored = Found::in_tree(&fixture.scope, &fixture.scope.root, &all, &denied, Ignored::Included);
+        assert!(ignored.looked_at <= COUNTED + 1, "{}", ignored.looked_at);
+        assert!(run(&fixture, "*").text.contains("f001999\n[98000 more files not shown"));
+        let grep = |pattern: &str| fixture.run(&super::super::grep::Grep, input(json!({"pattern": pattern}))).text;
+        assert_eq!(grep("needle"), "f000000:1:needle");
+        assert!(grep("nothing").contains("in 100000 files"));
+    }
+
+    #[test]
+    fn special_files_are_neither_listed_nor_opened() {
+        let fixture = Fixture::new();
+        fixture.write("a", "x\n");
+        nix::unistd::mkfifo(&fixture.path("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", fixture.path("zero")).unwrap();
+        std::fs::File::create(fixture.path("giant")).unwrap().set_len(2 << 30).unwrap();
+        assert_eq!(run(&fixture, "*"), Answer::done("a\ngiant"));
+        let grep = fixture.run(&super::super::grep::Grep, input(json!({"pattern": "."})));
+        assert_eq!(grep, Answer::done("a:1:x"));
+    }
+
+    #[test]
     fn a_subject_is_where_the_search_begins() {
         let fixture = Fixture::new();
         let subject = |pattern: &str| Glob.subject(&input(json!({"pattern": pattern})), &fixture.scope);

@@ -343,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn a_search_opens_no_file_after_the_one_that_fills_the_answer() {
+        let fixture = Fixture::new();
+        for n in 0..LINES + 500 {
+            fixture.write(&format!("f{n:04}"), "x\n");
+        }
+        let matcher = RegexMatcherBuilder::new().build(".").unwrap();
+        let place = path::locate(&fixture.scope, ToolName::Grep, ".").unwrap();
+        let mut search = Search::new(&fixture.scope, matcher);
+        search.directory(&place, &Filter::All);
+        assert!(search.full && search.files <= LINES + 1, "{} files were opened", search.files);
+        assert!(search.shown.len() <= BYTES);
+    }
+
+    #[test]
     fn a_huge_line_is_shown_around_the_match() {
         let fixture = Fixture::new();
         fixture.write("min.json", format!("{}needle{}", "é".repeat(1_000_000), "🙂".repeat(700_000)));

@@ -11,24 +11,31 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::model::language_server::LanguageServer;
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
 use crate::model::skill::Skill;
 use crate::model::tool_name::ToolName;
 
 mod bash;
+mod diff;
 mod edit;
 #[cfg(test)]
 mod fixture;
 mod glob;
 mod grep;
+mod image;
 mod input;
+mod lsp;
 mod output;
 mod patch;
 mod path;
 mod read;
 mod skill;
 mod walk;
+mod web;
+mod web_fetch;
+mod web_search;
 mod write;
 
 /// What some tools need besides the workspace; a tool whose part is missing is absent.
@@ -36,19 +43,39 @@ mod write;
 pub(crate) struct Kit {
     /// What the model may load.
     pub(crate) skills: Vec<Skill>,
+    /// Where `web_search` asks.
+    pub(crate) search: Option<String>,
+    /// Language servers that the user named, beside those that are known.
+    pub(crate) servers: Vec<LanguageServer>,
+    pub(crate) unconfined: Unconfined,
+}
+
+/// Whether a language server may run where no sandbox holds it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Unconfined {
+    /// The mode lets the agent do as much by itself.
+    Allowed,
+    #[default]
+    Refused,
 }
 
 /// Every tool that this attempt can have, one line each.
 pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
+    let servers = Arc::new(lsp::Servers::new(kit.servers, kit.unconfined));
     let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
         Arc::new(grep::Grep),
-        Arc::new(write::Write),
-        Arc::new(edit::Edit),
+        Arc::new(write::Write { servers: Arc::clone(&servers) }),
+        Arc::new(edit::Edit { servers: Arc::clone(&servers) }),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
+        Arc::new(web_fetch::WebFetch),
+        Arc::new(lsp::Lsp { servers }),
     ];
     tools.extend(skill::LoadSkill::of(kit.skills).map(|tool| Arc::new(tool) as Arc<dyn Tool>));
+    if let Some(search) = kit.search.as_deref().and_then(web_search::WebSearch::new) {
+        tools.push(Arc::new(search));
+    }
     tools
 }
 
@@ -99,6 +126,8 @@ pub(crate) struct Scope {
     pub(crate) seen: Arc<Mutex<HashMap<PathBuf, SystemTime>>>,
     /// Rules that deny, for tools that come upon paths the gate was not asked about.
     pub(crate) deny: Vec<Rule>,
+    /// Rules that allow, for tools that are led on to places the gate was not asked about.
+    pub(crate) allow: Vec<Rule>,
     /// What the kernel holds commands to; `None` where it cannot.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
 }
@@ -107,6 +136,15 @@ impl Scope {
     /// The files as last seen. Held while a file is changed, so that two edits of one turn follow each other.
     fn seen(&self) -> MutexGuard<'_, HashMap<PathBuf, SystemTime>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends when the call must end.
+    async fn is_cut(&self) {
+        let mut cut = self.cut.clone();
+        if cut.wait_for(|cut| *cut).await.is_err() {
+            // Nobody is left who could cut.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! Holds no more than that in memory. What is cut away goes to a file as it comes. Deliberately absent: any choice of
 //! what matters in it; the beginning is kept.
 
-use std::fmt::Write as _;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -68,22 +67,31 @@ impl Output {
 
     /// What the model gets, with a note where something is missing.
     pub(crate) fn finish(self) -> String {
+        let (shown, note) = self.finish_apart();
+        match note {
+            Some(note) => format!("{shown}\n{note}"),
+            None => shown,
+        }
+    }
+
+    /// The same, with the note for itself.
+    pub(crate) fn finish_apart(self) -> (String, Option<String>) {
         let whole = self.bytes as usize <= self.head.len();
         let end = if whole { self.head.len() } else { end_of_text(&self.head) };
         let shown = first_lines(&self.head[..end]);
-        let mut text = String::from_utf8_lossy(shown).into_owned();
+        let text = String::from_utf8_lossy(shown).into_owned();
         let missing = self.bytes - shown.len() as u64;
-        if missing > 0 {
-            let lines = (self.lines - line_feeds(shown)) as usize;
-            let _ = write!(
-                text,
-                "\n[cut: {} and {} more are missing here; {}]",
-                text::count(missing as usize, "byte", "bytes"),
-                text::count(lines, "line", "lines"),
-                self.where_the_rest_is()
-            );
+        if missing == 0 {
+            return (text, None);
         }
-        text
+        let lines = (self.lines - line_feeds(shown)) as usize;
+        let note = format!(
+            "[cut: {} and {} more are missing here; {}]",
+            text::count(missing as usize, "byte", "bytes"),
+            text::count(lines, "line", "lines"),
+            self.where_the_rest_is()
+        );
+        (text, Some(note))
     }
 
     fn where_the_rest_is(&self) -> String {

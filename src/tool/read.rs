@@ -1,6 +1,6 @@
-//! `read`: lines of a file with their numbers.
+//! `read`: lines of a file with their numbers, or a picture.
 //!
-//! Reads no further than it must and holds no more than it shows. Deliberately absent: pictures, notebooks, folders.
+//! Reads no further than it must and holds no more than it shows. Deliberately absent: notebooks, documents, folders.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::output::{BYTES, LINES};
-use super::{Answer, Input, Running, Scope, Tool, input, path};
+use super::{Answer, Input, Running, Scope, Tool, image, input, path};
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
@@ -26,7 +26,7 @@ impl Tool for Read {
         ToolSpec {
             name: ToolName::Read.as_str(),
             description:
-                "Read a text file of the workspace. Each line comes as its number, a tab, and the line. At most \
+                "Read a text file of the workspace, or a picture (PNG, JPEG, GIF, WebP). Each line comes as its number, a tab, and the line. At most \
                 2000 lines or 50000 bytes at once; use offset and limit for the rest."
                     .to_owned(),
             input: json!({
@@ -66,7 +66,12 @@ fn read(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
     let file = place.open()?;
     let metadata = file.metadata().map_err(|error| Answer::correction(format!("`{name}` cannot be read: {error}")))?;
     path::remember(scope, &place, &metadata);
-    lines(BufReader::with_capacity(64 * 1024, file), &place.shown(), offset, limit)
+    let mut reader = BufReader::with_capacity(64 * 1024, file);
+    let start = reader.fill_buf().map_err(|error| Answer::correction(format!("`{name}` cannot be read: {error}")))?;
+    match image::Kind::of(start) {
+        Some(kind) => image::answer(&place.shown(), kind, reader, metadata.len()),
+        None => lines(reader, &place.shown(), offset, limit),
+    }
 }
 
 fn lines(mut reader: impl BufRead, name: &str, offset: u64, limit: u64) -> Result<Answer, Answer> {
@@ -184,6 +189,7 @@ mod tests {
         fixture.write("utf16.txt", b"\xff\xfea\0b\0");
         fixture.write("latin.txt", b"caf\xe9\n");
         fixture.write("a.png", b"\x89PNG\r\n\0\0");
+        fixture.write("b.png", b"\x89PNG\r\n\x1a\n");
         fixture.write("dir/x", "x");
         fixture.write(".env", "KEY=1");
         fixture.write("sub/.env.local", "KEY=1");
@@ -197,6 +203,7 @@ mod tests {
             ("utf16.txt", "UTF-16"),
             ("latin.txt", "line 1 of `latin.txt` is not UTF-8"),
             ("a.png", "binary"),
+            ("b.png", "begins like a PNG picture but is none"),
             ("dir", "directory"),
             (".", "directory"),
             ("fifo", "pipe"),
@@ -223,6 +230,41 @@ mod tests {
         }
         let past = run(&fixture, json!({"path": "status.rs", "offset": 9}));
         assert!(!past.ok && past.text.contains("has 1 line;"), "{past:?}");
+    }
+
+    #[test]
+    fn a_picture_is_shown_whatever_it_is_called() {
+        let fixture = Fixture::new();
+        for (at, (_, bytes)) in image::examples().into_iter().enumerate() {
+            let name = format!("picture-{at}.txt");
+            fixture.write(&name, bytes);
+            let answer = run(&fixture, json!({"path": name, "offset": 3}));
+            assert!(answer.ok && answer.images.len() == 1 && answer.text.contains("512 x 256"), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_giant_is_answered_from_its_start() {
+        let fixture = Fixture::new();
+        std::fs::File::create(fixture.path("zeros")).unwrap().set_len(2 << 30).unwrap();
+        let zeros = run(&fixture, json!({"path": "zeros"}));
+        assert!(!zeros.ok && zeros.text.contains("binary"), "{zeros:?}");
+        fixture.write("line", "x".repeat(10 << 20));
+        let line = run(&fixture, json!({"path": "line"}));
+        assert!(line.ok && line.text.len() < BYTES + 300, "{}", line.text.len());
+    }
+
+    #[test]
+    fn names_that_are_no_text_and_texts_of_other_encodings_do_no_harm() {
+        use std::os::unix::ffi::OsStrExt;
+        let fixture = Fixture::new();
+        fixture.write("utf16.txt", b"\xff\xfea\0");
+        fixture.write("a.png", &image::examples()[0].1);
+        std::fs::write(fixture.scope.root.join(std::ffi::OsStr::from_bytes(b"b\xff.txt")), "x\n").unwrap();
+        let listed = fixture.run(&super::super::glob::Glob, input(json!({"pattern": "**"}))).text;
+        assert_eq!(listed, "a.png\nb\u{fffd}.txt\nutf16.txt");
+        let read: Vec<bool> = listed.lines().map(|name| run(&fixture, json!({"path": name})).ok).collect();
+        assert_eq!(read, [true, true, false]);
     }
 
     #[test]

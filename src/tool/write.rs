@@ -5,19 +5,31 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
+use std::io::Read as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::json;
 
+use super::diff::Before;
+use super::lsp::Servers;
 use super::path::Place;
-use super::{Answer, Input, Running, Scope, Tool, input, path};
+use super::{Answer, Input, Running, Scope, Tool, diff, input, path};
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
 
-#[derive(Debug)]
-pub(crate) struct Write;
+/// More than this is no text that is compared line by line.
+const COMPARED: u64 = 5 * 1024 * 1024;
+
+pub(super) const BYTE_ORDER_MARK: &str = "\u{feff}";
+
+/// Told of a change, language servers that run say what it broke.
+#[derive(Debug, Default)]
+pub(crate) struct Write {
+    pub(super) servers: Arc<Servers>,
+}
 
 impl Tool for Write {
     fn name(&self) -> ToolName {
@@ -44,37 +56,89 @@ impl Tool for Write {
         input::text(input, "path").map_or(Subject::None, |path| path::subject(scope, path))
     }
 
+    fn preview(&self, input: &Input, scope: &Scope) -> Option<String> {
+        plan(input, scope, &scope.seen()).ok()?.diff()
+    }
+
     fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a> {
-        Box::pin(async move { write(&input, scope).unwrap_or_else(|correction| correction) })
+        Box::pin(async move {
+            let made = {
+                let mut seen = scope.seen();
+                plan(&input, scope, &seen).and_then(|change| Ok((change.make(&mut seen)?, change)))
+            };
+            match made {
+                Ok((answer, change)) => self.servers.with_new_errors(answer, &change, scope).await,
+                Err(correction) => correction,
+            }
+        })
     }
 }
 
-fn write(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
+/// What the call would do. Nothing is written yet.
+fn plan(input: &Input, scope: &Scope, seen: &Seen) -> Result<Change, Answer> {
     let name = input::text(input, "path")?;
     let content = input::text(input, "content")?;
     if name.ends_with('/') {
         return Err(Answer::correction(format!("`{name}` names a directory; write a file in it and it is made")));
     }
     let place = path::locate(scope, ToolName::Write, name)?;
-    let mut seen = scope.seen();
-    let mut mark = "";
-    let how = match place.metadata() {
-        Err(_) => "a new file",
+    let (how, before) = match place.metadata() {
+        Err(_) => ("a new file", Before::Absent),
         Ok(metadata) => {
-            refuse_stale(&seen, &place, &metadata)?;
-            let mut start = [0; 3];
-            let marked = std::io::Read::read_exact(&mut place.open()?, &mut start).is_ok() && start == *b"\xef\xbb\xbf";
-            mark = if marked && !content.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+            refuse_stale(seen, &place, &metadata)?;
             let known = seen.contains_key(&place.absolute());
-            if known { "replaced" } else { "replaced; you had not read it before" }
+            let how = if known { "replaced" } else { "replaced; you had not read it before" };
+            (how, content_of(&place, metadata.len())?)
         }
     };
-    replace(&mut seen, &place, format!("{mark}{content}").as_bytes())?;
+    let marked = matches!(&before, Before::Text(text) if text.starts_with(BYTE_ORDER_MARK));
+    let mark = if marked && !content.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK } else { "" };
     let characters = crate::text::count(content.chars().count(), "character", "characters");
-    Ok(Answer::done(format!("Wrote `{}` ({characters}, {how})", place.shown())).changing(&place.relative))
+    let said = format!("Wrote `{}` ({characters}, {how})", place.shown());
+    Ok(Change { place, before, after: format!("{mark}{content}"), said })
 }
 
-type Seen = HashMap<PathBuf, SystemTime>;
+/// What is in a file now, as far as it is compared. What is no regular file is refused.
+fn content_of(place: &Place, length: u64) -> Result<Before, Answer> {
+    let mut bytes = Vec::new();
+    let read = place.open()?.take(COMPARED + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Answer::correction(format!("`{}` cannot be read: {error}", place.shown())))?;
+    if bytes.len() as u64 > COMPARED {
+        return Ok(Before::Other { bytes: length });
+    }
+    Ok(String::from_utf8(bytes)
+        .map_or_else(|error| Before::Other { bytes: error.as_bytes().len() as u64 }, Before::Text))
+}
+
+/// A change of one file that could be made now.
+pub(super) struct Change {
+    pub(super) place: Place,
+    pub(super) before: Before,
+    pub(super) after: String,
+    /// What the model is told when it is made.
+    pub(super) said: String,
+}
+
+impl Change {
+    pub(super) fn diff(&self) -> Option<String> {
+        diff::unified(&self.place.shown(), &self.before, &self.after)
+    }
+
+    /// Writes the file and remembers it as seen.
+    pub(super) fn make(&self, seen: &mut Seen) -> Result<Answer, Answer> {
+        let place = &self.place;
+        place.root.write(&place.relative, self.after.as_bytes()).map_err(|error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            Answer::correction(format!("{error}{cause}"))
+        })?;
+        if let Ok(modified) = place.metadata().and_then(|metadata| metadata.modified()) {
+            seen.insert(place.absolute(), modified);
+        }
+        Ok(Answer { diff: self.diff(), ..Answer::done(self.said.clone()).changing(&place.relative) })
+    }
+}
+
+pub(super) type Seen = HashMap<PathBuf, SystemTime>;
 
 /// Refuses a file that is not as the model last saw it.
 pub(super) fn refuse_stale(seen: &Seen, place: &Place, metadata: &Metadata) -> Result<(), Answer> {
@@ -87,25 +151,13 @@ pub(super) fn refuse_stale(seen: &Seen, place: &Place, metadata: &Metadata) -> R
     }
 }
 
-/// Writes the file and remembers it as seen.
-pub(super) fn replace(seen: &mut Seen, place: &Place, content: &[u8]) -> Result<(), Answer> {
-    place.root.write(&place.relative, content).map_err(|error| {
-        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-        Answer::correction(format!("{error}{cause}"))
-    })?;
-    if let Ok(modified) = place.metadata().and_then(|metadata| metadata.modified()) {
-        seen.insert(place.absolute(), modified);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Fixture, input};
     use super::*;
 
     fn run(fixture: &Fixture, path: &str, content: &str) -> Answer {
-        fixture.run(&Write, input(json!({"path": path, "content": content})))
+        fixture.run(&Write::default(), input(json!({"path": path, "content": content})))
     }
 
     #[test]
@@ -162,6 +214,23 @@ mod tests {
         assert_eq!(fixture.bytes("a"), "\u{feff}new\n".as_bytes());
         run(&fixture, "b", "new\n");
         assert_eq!(fixture.bytes("b"), b"new\n");
+    }
+
+    #[test]
+    fn what_a_write_changes_is_shown_before_and_after_it() {
+        let fixture = Fixture::new();
+        let preview = |path: &str, content: &str| {
+            Write::default().preview(&input(json!({"path": path, "content": content})), &fixture.scope)
+        };
+        let before = preview("new/a", "x\n").unwrap();
+        assert_eq!(before, "--- /dev/null\n+++ b/new/a\n@@ -0,0 +1 @@\n+x\n");
+        assert!(!fixture.path("new").exists(), "nothing is made for a preview");
+        assert_eq!(run(&fixture, "new/a", "x\n").diff, Some(before));
+        let again = run(&fixture, "new/a", "y\n").diff.unwrap();
+        assert!(again.contains("-x\n+y\n"), "{again}");
+        fixture.write("bin", b"\xff\0");
+        assert!(run(&fixture, "bin", "y\n").diff.unwrap().contains("(not shown: 2 bytes)"));
+        assert_eq!(preview("../a", "x"), None);
     }
 
     #[test]

@@ -79,6 +79,10 @@ impl Started {
         kill(Pid::from_raw(pid), signal).expect("the command runs");
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("our own child can be waited for").is_some()
+    }
+
     pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("stdin was asked for")
     }

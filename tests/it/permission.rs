@@ -77,7 +77,8 @@ fn a_writer_works_in_its_workspace_unasked_and_reaches_nothing_outside() {
     assert!(*ok && text.contains("inside.txt"), "{text}");
     for (ok, text) in &told[1..6] {
         // Outside is not writable, not readable, or not even there.
-        let said = ["Permission denied", "Read-only file system", "No such file"].iter().any(|words| text.contains(words));
+        let said =
+            ["Permission denied", "Read-only file system", "No such file"].iter().any(|words| text.contains(words));
         assert!(!ok && said, "{text}");
     }
     assert!(told[6].0 && told[6].1.contains("private"), "{:?}", told[6]);
