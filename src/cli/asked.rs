@@ -130,7 +130,7 @@ fn refuse_what_is_not_built(common: &Common) -> Result<(), CliError> {
     Ok(())
 }
 
-fn goal(prompts: &[Prompt]) -> String {
+pub(super) fn goal(prompts: &[Prompt]) -> String {
     match prompts {
         [one] => one.label(),
         [first, rest @ ..] => format!("{} (and {} more)", first.label(), rest.len()),

@@ -196,6 +196,16 @@ pub(super) fn tmux_server() -> Result<Server, CliError> {
     Ok(Server::new(socket, std::env::vars_os()))
 }
 
+/// The tmux server of all runs for a caller with this environment, which may not be our own.
+pub(super) fn tmux_server_for(environment: &[(String, String)]) -> Result<Server, CliError> {
+    let named = environment.iter().find(|(name, value)| name == "DECODE_TMUX_SOCKET" && !value.is_empty());
+    let socket = match named {
+        Some((_, name)) => SocketName::new(name)?,
+        None => SocketName::default(),
+    };
+    Ok(Server::new(socket, environment.iter().map(|(name, value)| (name.into(), value.into()))))
+}
+
 /// What tmux tells a process of its window: the socket, and more.
 pub(super) fn tmux_of_window() -> Option<String> {
     variable("TMUX")

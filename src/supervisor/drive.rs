@@ -366,9 +366,16 @@ impl Loop {
     }
 
     fn called(&mut self, call: Call) -> Result<(), SupervisorError> {
-        let Call::Stop = call;
         let now = self.now();
-        let effects = self.machine.handle(Event::StopAll { by: By::User }, now);
+        let stop = |by| Event::StopAll { by };
+        let effects = match call {
+            Call::Stop => self.machine.handle(stop(By::User), now),
+            // Said twice at once: the first asks, the second ends whoever was asked.
+            Call::Cut => [stop(By::Caller), stop(By::Caller)]
+                .into_iter()
+                .flat_map(|event| self.machine.handle(event, now))
+                .collect(),
+        };
         self.perform(effects, now)
     }
 
@@ -385,9 +392,7 @@ impl Loop {
         let now = self.now();
         for (key, asked_by) in self.timers.take_due(now.mono_ms) {
             let event = match key {
-                Key::Child(child, timer) => {
-                    Event::Child { child, event: ChildEvent::Fired { epoch: asked_by, timer: timer.into() } }
-                }
+                Key::Child(child, timer) => Event::Child { child, event: ChildEvent::Fired { epoch: asked_by, timer } },
                 Key::Wall(child) => Event::Child { child, event: ChildEvent::Wall { attempt: asked_by as u32 } },
                 Key::Deadline => Event::Deadline,
             };

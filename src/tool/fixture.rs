@@ -27,6 +27,8 @@ impl Fixture {
             seen: std::sync::Arc::default(),
             deny: Vec::new(),
             sandbox: None,
+            left: crate::model::budget::Budget::NONE,
+            teller: super::Teller::new(|_| {}),
         };
         Self { scope, cut, _directory: directory }
     }

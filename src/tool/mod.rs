@@ -11,10 +11,14 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::model::budget::Budget;
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
+use crate::model::run::Place;
 use crate::model::tool_name::ToolName;
+use crate::model::usage::Usage;
 
+mod agent;
 mod bash;
 mod edit;
 #[cfg(test)]
@@ -31,18 +35,23 @@ mod write;
 
 /// What some tools need besides the workspace; a tool whose part is missing is absent.
 #[derive(Debug, Default)]
-pub(crate) struct Kit {}
+pub(crate) struct Kit {
+    /// Starts children; missing where an attempt is a child of an agent itself.
+    pub(crate) spawner: Option<Arc<dyn Spawner>>,
+}
 
 /// Every tool that this attempt can have, one line each.
-pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
-    vec![
+pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
+    let mut tools: Vec<Arc<dyn Tool>> = vec![
         Arc::new(read::Read),
         Arc::new(glob::Glob),
         Arc::new(grep::Grep),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
-    ]
+    ];
+    tools.extend(kit.spawner.map(|spawner| Arc::new(agent::Agent::new(spawner)) as Arc<dyn Tool>));
+    tools
 }
 
 /// Arguments of a call: always a JSON object here.
@@ -92,6 +101,10 @@ pub(crate) struct Scope {
     pub(crate) deny: Vec<Rule>,
     /// What the kernel holds commands to; `None` where it cannot.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
+    /// What the attempt may still spend.
+    pub(crate) left: Budget,
+    /// Hears what a long call is at.
+    pub(crate) teller: Teller,
 }
 
 impl Scope {
@@ -101,8 +114,75 @@ impl Scope {
     }
 }
 
+/// Makes children of an attempt, the one arrow up: the tool asks, and the machine of a run of their own decides.
+pub(crate) trait Spawner: Send + Sync + std::fmt::Debug {
+    /// Runs the children to their end and folds what they report.
+    fn spawn(&self, order: Order) -> Pin<Box<dyn Future<Output = Result<Folded, SpawnError>> + Send + '_>>;
+}
+
+/// What is asked of a spawner.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// One a child, in the order in which they are folded.
+    pub(crate) prompts: Vec<String>,
+    pub(crate) place: Place,
+    /// Where whole reports may be put that the fold has no room for, so that `read` finds them.
+    pub(crate) spill: PathBuf,
+    /// What the parent may still spend; the children get a part of it.
+    pub(crate) left: Budget,
+    /// Becomes true when the call must end now.
+    pub(crate) cut: tokio::sync::watch::Receiver<bool>,
+    pub(crate) teller: Teller,
+}
+
+/// What children came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Folded {
+    pub(crate) text: String,
+    /// What they spent, all together.
+    pub(crate) usage: Usage,
+    /// How many of them are done.
+    pub(crate) done: usize,
+}
+
+/// Why no child was started; what is to be done about it stands in the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct SpawnError(pub(crate) String);
+
+/// Something a call tells while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Telling {
+    /// What it is at now, in one line.
+    Doing(String),
+    /// For the log, once.
+    Note(String),
+    /// Spent since the last telling; the answer's own usage is the whole.
+    Spent(Usage),
+}
+
+/// Where a call tells what it is at.
+#[derive(Clone)]
+pub(crate) struct Teller(Arc<dyn Fn(Telling) + Send + Sync>);
+
+impl Teller {
+    pub(crate) fn new(hear: impl Fn(Telling) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn tell(&self, telling: Telling) {
+        (self.0)(telling);
+    }
+}
+
+impl std::fmt::Debug for Teller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Teller")
+    }
+}
+
 /// A tool's answer to the model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Answer {
     /// False for a correction or a failure; evidence counts only true.
     pub(crate) ok: bool,
@@ -112,6 +192,8 @@ pub(crate) struct Answer {
     /// What changed, as a unified diff, for people.
     pub(crate) diff: Option<String>,
     pub(crate) images: Vec<Image>,
+    /// What others spent for it, which counts as the caller's own.
+    pub(crate) usage: Option<Usage>,
 }
 
 impl Answer {
