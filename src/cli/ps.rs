@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         let here: Vec<_> = listed
             .iter()
             .rev()
-            .filter(|(_, file)| std::path::Path::new(&file.spec.project) == project)
+            .filter(|(_, file)| std::path::Path::new(&file.spec.project) == project && file.spec.parent.is_none())
             .take(RECENT)
             .map(|(run, _)| run.clone())
             .collect();

@@ -267,6 +267,15 @@ pub(crate) fn list(root: &StateRoot) -> Vec<(RunId, RunFile)> {
     runs.into_iter().map(|(_, run, file)| (run, file)).collect()
 }
 
+/// The runs that agents of `run` asked for, newest last, each behind the number of the child whose agent it was.
+pub(crate) fn of_agents(root: &StateRoot, run: &RunId) -> Vec<(u32, RunFile)> {
+    let number = |file: &RunFile| {
+        let (of, number) = file.spec.parent.as_deref()?.split_once('/')?;
+        if of == run.as_str() { number.parse().ok() } else { None }
+    };
+    list(root).into_iter().filter_map(|(_, file)| Some((number(&file)?, file))).collect()
+}
+
 /// The run a person named.
 pub(crate) fn resolve(root: &StateRoot, name: &RunName, project: &Path) -> Result<RunId, RunError> {
     match name {
