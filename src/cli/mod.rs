@@ -8,6 +8,7 @@ mod asked;
 mod attach;
 mod attempt;
 mod board;
+mod depth;
 mod doctor;
 mod error;
 mod exit;

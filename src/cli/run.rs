@@ -13,6 +13,7 @@ use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
+use crate::command::adopt_orphans;
 use crate::machine::snapshot;
 use crate::machine::view;
 use crate::model::id::RunName;
@@ -149,6 +150,8 @@ fn session_of(directory: &RunDir) -> Result<PathBuf, CliError> {
 
 /// Drives the run in this process and prints its report.
 async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common) -> Result<u8, CliError> {
+    // What a command forks away from itself stays below this process, where it is known whose it is.
+    let _ = adopt_orphans();
     let interrupt = Arc::new(watch::channel(Interrupt::None).0);
     let last = Arc::new(Mutex::new(None));
     let state = directory.state().ok_or_else(|| CliError::missing("the state directory is gone"))?;

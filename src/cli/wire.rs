@@ -120,11 +120,6 @@ pub(super) fn private_directory() -> Option<PathBuf> {
     variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir())
 }
 
-/// How deep below another decode this one runs.
-pub(super) fn depth() -> u32 {
-    variable("DECODE_DEPTH").and_then(|depth| depth.parse().ok()).unwrap_or(0)
-}
-
 pub(super) fn in_ci() -> bool {
     variable("CI").is_some()
 }

@@ -315,3 +315,20 @@ fn children_in_windows_outlive_their_parent_and_a_later_attempt_waits_for_the_sa
     run.wait();
     assert_eq!(runs(&environment).1.len(), 1, "nobody was started twice");
 }
+
+#[test]
+fn a_decode_that_an_agents_command_starts_is_refused_whatever_the_command_cleared() {
+    let decode = env!("CARGO_BIN_EXE_decode");
+    let command = format!(
+        "env -u DECODE_DEPTH -u DECODE_PARENT setsid {decode} run --model offline/explorer 'Where does it start?'"
+    );
+    let steps = vec![Step::call("call-0", "bash", &json!({"command": command})), Step::text("It would not.")];
+    let mut environment = Environment::with_model(Script::new().on(TASK, steps).strict());
+    // A command may run what lies among the toolchains.
+    let toolchain = std::path::Path::new(decode).parent().expect("a program lies in a directory");
+    environment.set("CARGO_HOME", &toolchain.to_string_lossy());
+    let words = ["run", "--model", MODEL, "--permission-mode", "bypass", "-o", "json", TASK];
+    environment.decode(&words).expect_code(0);
+    assert!(result(&environment).contains("a child may not start children of its own"), "{}", result(&environment));
+    environment.decode(&["run", "--model", "offline/explorer", "Where does it start?"]).expect_code(0);
+}
