@@ -21,6 +21,7 @@ use crate::machine::gate::{self, Policy};
 use crate::machine::hosts::hosts_in;
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
+use crate::model::budget::Budget;
 use crate::model::child::{Ask, Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message, StopReason};
 use crate::model::rule::Rule;
@@ -34,7 +35,7 @@ use crate::store::session::{self, Session, SessionError};
 use crate::store::status::StatusWriter;
 use crate::store::{self, AttemptDir};
 use crate::text;
-use crate::tool::{Scope, Tool};
+use crate::tool::{Scope, Teller, Telling, Tool};
 
 /// How often a child that is done goes on for a text that came at the last moment.
 const EXTENSIONS: u32 = 3;
@@ -154,8 +155,6 @@ impl Attempt {
                 sink: Arc::clone(&sink),
                 status: status.clone(),
             }),
-            status,
-            sink,
             clock,
             place: Scope {
                 root: PathBuf::from(&brief.lease.path),
@@ -167,7 +166,11 @@ impl Attempt {
                 deny: policy.deny.clone(),
                 allow: policy.allow.clone(),
                 sandbox: parts.sandbox,
+                left: brief.grant,
+                teller: teller(&status, &sink),
             },
+            status,
+            sink,
             policy,
             questions: 0,
             uncounted: 0,
@@ -351,6 +354,12 @@ impl Attempt {
         gone.saturating_sub(self.still_ms) as f64 / 1000.0
     }
 
+    /// What may still be spent, by the calls as by the loop.
+    pub(super) fn left(&self) -> Budget {
+        let left = self.brief.grant.less(&self.tally.usage);
+        Budget { time_s: self.left_s().map(|seconds| seconds as u64), ..left }
+    }
+
     pub(super) fn left_s(&self) -> Option<f64> {
         self.brief.grant.time_s.map(|limit| (limit as f64 - self.elapsed_s()).max(0.0))
     }
@@ -363,6 +372,19 @@ impl Attempt {
     pub(super) fn tell(&self, text: &str) {
         self.sink.emit(&AgentEvent::Note(text.to_owned()));
     }
+}
+
+/// What a long call tells goes to the window and the status.
+fn teller(status: &StatusWriter, sink: &Arc<dyn Sink>) -> Teller {
+    let (status, sink) = (status.clone(), Arc::clone(sink));
+    Teller::new(move |telling| {
+        match telling {
+            Telling::Doing(doing) => status.soon(|status| status.doing = doing),
+            Telling::Note(text) => sink.emit(&AgentEvent::Note(text)),
+            Telling::Spent(usage) => status.soon(|status| status.usage = status.usage.plus(usage)),
+        }
+        status.progressed();
+    })
 }
 
 /// The session of the attempt with all it goes on from; what of that is damaged is told.

@@ -195,6 +195,9 @@ impl Attempt {
         if answer.ok && is_evidence(name) {
             self.tally.evidence += 1;
         }
+        if let Some(usage) = answer.usage {
+            self.spend_as_told(usage);
+        }
         self.tally.changed.extend(answer.changed.iter().cloned());
         if let Some(diff) = &answer.diff {
             self.sink.emit(&AgentEvent::Changed { diff: diff.clone() });
@@ -220,7 +223,7 @@ impl Attempt {
     }
 
     fn scope(&self, cut: watch::Receiver<bool>) -> Scope {
-        Scope { cut, ..self.place.clone() }
+        Scope { cut, left: self.left(), ..self.place.clone() }
     }
 }
 
@@ -229,8 +232,10 @@ pub(super) fn is_evidence(name: ToolName) -> bool {
     name.kind() != ToolKind::Control
 }
 
+/// Whether it may run beside others. Two calls that start children would both be given what is left.
 fn is_read(ready: &Ready) -> bool {
-    ready.tool.name().kind() == ToolKind::ReadOnly
+    let name = ready.tool.name();
+    name.kind() == ToolKind::ReadOnly && name != ToolName::Agent
 }
 
 /// Runs one call; a panic in a tool is a failed call, not the end of the child.

@@ -266,7 +266,12 @@ impl Attempt {
     }
 
     fn spend(&mut self, usage: Usage) {
-        self.tally.usage = self.tally.usage.plus(self.priced(usage));
+        self.spend_as_told(self.priced(usage));
+    }
+
+    /// What is spent already has its price.
+    pub(super) fn spend_as_told(&mut self, usage: Usage) {
+        self.tally.usage = self.tally.usage.plus(usage);
         let usage = self.tally.usage;
         self.status.soon(|status| status.usage = usage);
     }

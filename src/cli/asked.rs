@@ -62,7 +62,7 @@ pub(super) fn place(common: &Common) -> Place {
 ///
 /// Asked before anything else: a command of a child that is told of an unwritable state directory makes one of its own.
 pub(super) fn depth() -> Result<u32, CliError> {
-    match wire::depth() {
+    match super::depth::depth() {
         0 => Ok(0),
         _ => Err(CliError::usage("a child may not start children of its own (depth 1)")
             .hint("do the work in this session, or ask for it in your report")),
@@ -134,7 +134,7 @@ fn refuse_what_is_not_built(common: &Common) -> Result<(), CliError> {
     Ok(())
 }
 
-fn goal(prompts: &[Prompt]) -> String {
+pub(super) fn goal(prompts: &[Prompt]) -> String {
     match prompts {
         [one] => one.label(),
         [first, rest @ ..] => format!("{} (and {} more)", first.label(), rest.len()),

@@ -7,7 +7,7 @@ use super::error::CliError;
 use super::flags::{Common, Following, Format};
 use super::progress::Progress;
 use super::viewer::{self, Followed};
-use super::{exit, output, prompts, start, wire};
+use super::{exit, fold, output, prompts, start, wire};
 use crate::machine::snapshot;
 use crate::machine::view::{self, Part};
 use crate::model::run::{Place, RunFile};
@@ -98,8 +98,7 @@ pub(super) async fn await_end(directory: &RunDir, how: Following) -> Result<u8, 
 
 /// Prints the end of a run on stdout; the exit code is the run's.
 pub(super) fn print(directory: &RunDir, file: &RunFile, parts: &[Part], format: Format) -> Result<u8, CliError> {
-    let fold = std::fs::read_to_string(directory.fold())
-        .map_err(|error| CliError::missing(format!("the fold of {} cannot be read: {error}", file.spec.run)))?;
+    let fold = fold::text(directory, file, parts);
     let text = match format {
         Format::Text => fold,
         Format::Json | Format::StreamJson => snapshot::fan_json(&view::run(file, parts), &fold, wire::clock().wall),

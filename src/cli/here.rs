@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, watch};
 
 use super::error::CliError;
+use super::spawn::Children;
 use super::wire;
 use crate::agent::event::Sink;
 use crate::agent::{self, Interrupt, Parts, Typed, Until};
@@ -69,10 +70,11 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     // What the kernel keeps in a workspace of the child's own need not be asked about.
     let confinement =
         if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
+    let spawner = Children::of(dir, brief, &around.handover, &around.key);
     Ok(Parts {
         provider,
         context: context(brief, &skills),
-        tools: wire::tools(kit(brief, &around.handover, skills)),
+        tools: wire::tools(tool::Kit { spawner, ..kit(brief, &around.handover, skills) }),
         clock: wire::clock,
         key: around.key,
         allow: decided.allow,
@@ -116,7 +118,7 @@ fn kit(brief: &Brief, handover: &Handover, skills: Vec<Skill>) -> tool::Kit {
         Mode::Edit | Mode::Bypass => Unconfined::Allowed,
         Mode::Default | Mode::Plan => Unconfined::Refused,
     };
-    tool::Kit { skills, search: handover.web_search.clone(), servers: handover.lsp.clone(), unconfined }
+    tool::Kit { spawner: None, skills, search: handover.web_search.clone(), servers: handover.lsp.clone(), unconfined }
 }
 
 /// What the kernel holds this attempt's commands to.
@@ -196,7 +198,12 @@ impl Here for InProcess {
 }
 
 /// Claims, runs and reports one attempt; what cannot even start says why in its exit status and on the sink.
-async fn one(dir: AttemptDir, around: Surroundings, sink: Arc<dyn Sink>, last: &Mutex<Option<Report>>) -> u8 {
+pub(super) async fn one(
+    dir: AttemptDir,
+    around: Surroundings,
+    sink: Arc<dyn Sink>,
+    last: &Mutex<Option<Report>>,
+) -> u8 {
     let claimed = match attempt::claim(dir, &wire::claim()) {
         Ok(Claiming::Claimed(claimed)) => claimed,
         Ok(Claiming::AlreadyTaken) => return super::exit::DONE,

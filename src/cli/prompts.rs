@@ -7,9 +7,12 @@ use std::path::Path;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::error::CliError;
-use super::output;
+use super::{exit, output};
+use crate::files;
 use crate::machine::prompts::{self, PROMPT_BYTES, Prompt};
 
+/// Bytes of a file of prompts: many prompts of the longest kind, and no file that was named by mistake.
+const FILE_BYTES: u64 = 8 * PROMPT_BYTES as u64;
 /// How long a pipe beside a prompt may stay silent before it is left alone.
 const PATIENCE_MS: u16 = 500;
 
@@ -31,8 +34,7 @@ pub(super) fn gather(arguments: &[String], from: Option<&Path>) -> Result<Vec<Pr
     match from {
         Some(path) if path == Path::new("-") => found.extend(prompts::parse_lines(&read_stdin()?, "stdin")?),
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| CliError::usage(format!("`{}` cannot be read: {error}", path.display())))?;
+            let text = files::read(path, FILE_BYTES).map_err(|error| CliError::from_error(exit::USAGE, &error))?;
             found.extend(prompts::parse(&text, &path.to_string_lossy())?);
         }
         None => {

@@ -4,8 +4,9 @@ use super::error::CliError;
 use super::{exit, output, wire};
 use crate::machine::snapshot::{self, RunSnapshot};
 use crate::machine::view;
-use crate::model::run::RunState;
-use crate::store::{parts, run as runs};
+use crate::model::id::RunId;
+use crate::model::run::{Place, RunFile, RunState};
+use crate::store::{StateRoot, parts, run as runs};
 
 /// Runs shown without `--all`, besides those that go on.
 const RECENT: usize = 3;
@@ -33,11 +34,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         let here: Vec<_> = listed
             .iter()
             .rev()
-            .filter(|(_, file)| std::path::Path::new(&file.spec.project) == project)
+            .filter(|(_, file)| std::path::Path::new(&file.spec.project) == project && file.spec.parent.is_none())
             .take(RECENT)
             .map(|(run, _)| run.clone())
             .collect();
-        listed.retain(|(run, file)| file.state != RunState::Ended || here.contains(run));
+        listed.retain(|(run, file)| here.contains(run) || goes_on(&state, run, file));
     }
     let snapshots: Vec<RunSnapshot> = listed
         .iter()
@@ -47,14 +48,24 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             Some(view::run(&file, &found))
         })
         .collect();
+    let damaged = runs::damaged(&state);
+    let path = |run: &RunId| state.run(run).children().to_string_lossy().into_owned();
     let now = wire::clock().wall;
     if args.json {
         let runs: Vec<serde_json::Value> =
             snapshots.iter().filter_map(|run| serde_json::from_str(&snapshot::snapshot_json(run, now)).ok()).collect();
-        output::line(&serde_json::json!({"v": 1, "runs": runs}).to_string());
+        let damaged: Vec<serde_json::Value> = damaged
+            .iter()
+            .map(|(run, error)| serde_json::json!({"run": run, "error": crate::text::chain(error), "path": path(run)}))
+            .collect();
+        output::line(&serde_json::json!({"v": 1, "runs": runs, "damaged": damaged}).to_string());
         return Ok(exit::DONE);
     }
-    if snapshots.is_empty() {
+    for (run, error) in &damaged {
+        let why = crate::text::one_line(&crate::text::without_controls(&crate::text::chain(error)), 200);
+        output::line(&format!("{run} damaged · {why}\n    what its children found is below {}", path(run)));
+    }
+    if snapshots.is_empty() && damaged.is_empty() {
         output::talk("no runs; start one with `decode fan \"…\" \"…\"`");
         return Ok(exit::DONE);
     }
@@ -74,4 +85,13 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         }
     }
     Ok(exit::DONE)
+}
+
+/// Whether a run is under way, or can be taken up again. The children of an agent that was killed went with it.
+fn goes_on(state: &StateRoot, run: &RunId, file: &RunFile) -> bool {
+    let of_an_agent = file.spec.parent.is_some() && file.spec.place == Place::Here;
+    match file.state {
+        RunState::Ended => false,
+        RunState::Made | RunState::Running => !of_an_agent || runs::is_driven(&state.run(run)),
+    }
 }

@@ -13,6 +13,8 @@ use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
+use crate::command::adopt_orphans;
+use crate::files;
 use crate::machine::snapshot;
 use crate::machine::view;
 use crate::model::id::RunName;
@@ -20,6 +22,9 @@ use crate::model::report::Report;
 use crate::model::run::{Place, RunSpec};
 use crate::store::{RunDir, StateRoot, parts, run as runs};
 use crate::supervisor::{self, Call};
+
+/// Bytes of a schema: it travels in the header of each brief.
+const SCHEMA_BYTES: u64 = 48 * 1024;
 
 /// Run one agent and print its report
 ///
@@ -117,8 +122,7 @@ fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags:
 }
 
 fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| CliError::usage(format!("`{}` cannot be read: {error}", path.display())))?;
+    let text = files::read(path, SCHEMA_BYTES).map_err(|error| CliError::from_error(exit::USAGE, &error))?;
     serde_json::from_str(&text).map_err(|error| CliError::usage(format!("`{}` is not JSON: {error}", path.display())))
 }
 
@@ -149,6 +153,8 @@ fn session_of(directory: &RunDir) -> Result<PathBuf, CliError> {
 
 /// Drives the run in this process and prints its report.
 async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common) -> Result<u8, CliError> {
+    // What a command forks away from itself stays below this process, where it is known whose it is.
+    let _ = adopt_orphans();
     let interrupt = Arc::new(watch::channel(Interrupt::None).0);
     let last = Arc::new(Mutex::new(None));
     let state = directory.state().ok_or_else(|| CliError::missing("the state directory is gone"))?;

@@ -23,7 +23,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<u8, CliError> {
-    let (_, _, directory) = wire::find(&args.target)?;
+    let (state, asked, directory) = wire::find(&args.target)?;
     let (file, found) = parts::read(&directory)?;
     let run = view::run(&file, &found);
     let now = wire::clock().wall;
@@ -37,6 +37,12 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
             output::line(&snapshot::heading(&run, columns, now));
             output::line(&format!("goal      {}", run.goal));
             output::line(&format!("project   {}", run.project));
+            if let Some(parent) = &run.parent {
+                output::line(&format!("parent    {parent}"));
+            }
+            for (number, file) in runs::of_agents(&state, &asked) {
+                output::line(&format!("agents    {} for child {number}", file.spec.run));
+            }
             output::line(&format!("limits    {} · spent {}", run.limits, snapshot::cost_words(&run.spent)));
             output::line(&format!("files     {}", directory.path().display()));
             if file.state != RunState::Ended && !runs::is_driven(&directory) {
@@ -52,6 +58,11 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
                 .position(|child| name.matches(&child.id))
                 .ok_or_else(|| no_child(&args.target, run.children.len()))?;
             child(&directory, &run.children[index], &found[index]);
+            for (number, file) in runs::of_agents(&state, &asked) {
+                if number == run.children[index].id.number() {
+                    output::line(&format!("\nits agents: decode show {}", file.spec.run));
+                }
+            }
         }
     }
     Ok(exit::DONE)

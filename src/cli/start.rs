@@ -29,7 +29,7 @@ pub(super) async fn supervisor(directory: &RunDir, spec: &RunSpec, handover: &Ha
         let _ = watch.add(directory.path());
     }
     handover.write(&path)?;
-    let started = start(directory, spec, &path).await;
+    let started = start(directory, spec, handover, &path).await;
     if let Err(error) = started {
         // A key must not outlive the start that failed.
         let _ = std::fs::remove_file(&path);
@@ -60,13 +60,18 @@ pub(super) fn last_words(directory: &RunDir) -> Option<String> {
     files::tail(&directory.supervisor_log(), 2_000).map(|words| words.trim().to_owned())
 }
 
-async fn start(directory: &RunDir, spec: &RunSpec, handover: &std::path::Path) -> Result<(), CliError> {
+async fn start(
+    directory: &RunDir,
+    spec: &RunSpec,
+    handover: &Handover,
+    path: &std::path::Path,
+) -> Result<(), CliError> {
     let mut argv: Vec<OsString> = vec![
         wire::executable()?.into(),
         "supervise".into(),
         directory.path().as_os_str().to_owned(),
         "--handover".into(),
-        handover.as_os_str().to_owned(),
+        path.as_os_str().to_owned(),
     ];
     if spec.on_exit == OnExit::Stop {
         argv.push("--caller".into());
@@ -74,7 +79,7 @@ async fn start(directory: &RunDir, spec: &RunSpec, handover: &std::path::Path) -
     }
     match spec.place {
         Place::Window => {
-            let server = wire::tmux_server()?;
+            let server = wire::tmux_server_for(&handover.environment)?;
             // A run that is taken up again may still have its session, with windows of children in it.
             if server.sessions().await?.iter().any(|session| session == spec.run.as_str()) {
                 server.add_window(spec.run.as_str(), &argv).await?;

@@ -160,11 +160,6 @@ pub(super) fn private_directory() -> Option<PathBuf> {
     variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir())
 }
 
-/// How deep below another decode this one runs.
-pub(super) fn depth() -> u32 {
-    variable("DECODE_DEPTH").and_then(|depth| depth.parse().ok()).unwrap_or(0)
-}
-
 pub(super) fn in_ci() -> bool {
     variable("CI").is_some()
 }
@@ -248,6 +243,16 @@ pub(super) fn tmux_server() -> Result<Server, CliError> {
         None => SocketName::default(),
     };
     Ok(Server::new(socket, std::env::vars_os()))
+}
+
+/// The tmux server of all runs for a caller with this environment, which may not be our own.
+pub(super) fn tmux_server_for(environment: &[(String, String)]) -> Result<Server, CliError> {
+    let named = environment.iter().find(|(name, value)| name == "DECODE_TMUX_SOCKET" && !value.is_empty());
+    let socket = match named {
+        Some((_, name)) => SocketName::new(name)?,
+        None => SocketName::default(),
+    };
+    Ok(Server::new(socket, environment.iter().map(|(name, value)| (name.into(), value.into()))))
 }
 
 /// What tmux tells a process of its window: the socket, and more.

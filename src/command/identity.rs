@@ -81,6 +81,27 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     Stat::read(pid).ok().flatten().map(|stat| stat.start_time)
 }
 
+/// The processes that this one stands below, the nearest first, as far as the kernel shows them.
+pub(crate) fn ancestors() -> impl Iterator<Item = i32> {
+    let parent = |pid: i32| Stat::read(pid).ok().flatten().map(|stat| stat.parent).filter(|parent| *parent > 0);
+    std::iter::successors(parent(Identity::of_self().pid), move |pid| parent(*pid))
+}
+
+/// What a process is called by the kernel; also of one that may not be looked into.
+pub(crate) fn name(pid: i32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// The command line of a process; empty where it has ended.
+pub(crate) fn command_line(pid: i32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+    // Each word ends in a nought.
+    let mut words: Vec<String> = words.collect();
+    words.pop();
+    words
+}
+
 /// What the kernel says of a process in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stat {

@@ -52,6 +52,7 @@
 //!
 //! Deliberately absent: which child may start (`admission.rs`) and what a report is worth (`verdict.rs`).
 
+use super::admission;
 use super::state::{Memory, Stage, State};
 use super::verdict::{self, Case, Verdict};
 use super::{By, ChildEvent, Effect, Exit, Record, Session, Signal, Spent, Timer, Why, numbers};
@@ -339,7 +340,7 @@ impl Child {
             State::Exiting | State::Stopping { stage: Stage::Asked, .. } => self.signal(Stage::Term, Why::Asked(by)),
             // Collecting is never cut short; that a stop was asked is remembered and decides what comes after.
             State::Collecting { .. } => {
-                self.memory.state = State::Collecting { why: Some(Why::Asked(by)) };
+                self.amend(State::Collecting { why: Some(Why::Asked(by)) });
                 vec![self.record("stop")]
             }
             State::Stopping { stage: Stage::Term | Stage::Kill, .. }
@@ -439,7 +440,8 @@ impl Child {
     /// Attempts left, none if the child's own budget is used up.
     fn attempts_left(&self) -> u32 {
         let spent = self.memory.spent.total();
-        let used_up = self.spec.budget.requests.is_some_and(|limit| spent.requests >= limit)
+        let least = admission::least_requests(&self.spec);
+        let used_up = self.spec.budget.requests.is_some_and(|limit| spent.requests + least > limit)
             || self.spec.budget.tokens.is_some_and(|limit| spent.tokens() >= limit);
         if used_up { 0 } else { self.memory.allowed.saturating_sub(self.memory.used) }
     }
@@ -504,8 +506,14 @@ impl Child {
 
     /// The one setter.
     fn enter(&mut self, state: State) {
-        self.memory.state = state;
+        self.amend(state);
         self.memory.epoch += 1;
+    }
+
+    /// Changes what the present state carries. No transition, so the epoch stays, and what was asked under it still
+    /// counts when it comes.
+    fn amend(&mut self, state: State) {
+        self.memory.state = state;
     }
 
     fn record(&self, event: &str) -> Effect {

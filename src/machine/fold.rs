@@ -48,6 +48,9 @@ const RUN: usize = 32;
 const LEAST_BODY: usize = 240;
 const LEAST_REPORT: usize = 140;
 
+/// How every fold begins.
+const TITLE: &str = "# Fold of ";
+
 const FOOTER: &str = "
 ## How to answer
 Compile the sections above into one answer to the goal.
@@ -155,6 +158,12 @@ pub(crate) fn fold(goal: &str, sections: &[Section], bytes: usize, notes: &[Stri
     text
 }
 
+/// Whether a text is a fold from its first line to its last.
+pub(crate) fn is_whole(text: &str) -> bool {
+    let last = |footer: &str| footer.trim_end().lines().last().is_some_and(|line| text.trim_end().ends_with(line));
+    text.starts_with(TITLE) && (last(FOOTER) || last(SHORT_FOOTER))
+}
+
 /// Max-min fair shares of `available`: nobody gets more than it asks for, and what short ones leave goes to the long.
 fn shares(demands: &[usize], available: usize) -> Vec<usize> {
     let mut shortest_first: Vec<usize> = (0..demands.len()).collect();
@@ -194,7 +203,7 @@ fn has_words(text: Option<&str>) -> bool {
 
 /// Everything before the first section. Each part is bounded, so that sections keep most of a small budget.
 fn header(goal: &str, sections: &[Section], names: &Names<'_>, bytes: usize, notes: &[String]) -> String {
-    let mut header = format!("# Fold of {}", text::count(sections.len(), "child", "children"));
+    let mut header = format!("{TITLE}{}", text::count(sections.len(), "child", "children"));
     let counts = by_state(sections.iter());
     for (nth, (word, numbers)) in counts.iter().enumerate() {
         let _ = write!(header, "{} {} {word}", if nth == 0 { ":" } else { "," }, numbers.len());

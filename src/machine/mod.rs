@@ -216,7 +216,7 @@ pub(crate) enum Signal {
 }
 
 /// What a child waits for, with its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Timer {
     Prepare,
@@ -232,6 +232,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
+    #[cfg(test)]
     pub(crate) const ALL: &'static [Self] =
         &[Self::Prepare, Self::Open, Self::Silence, Self::Stall, Self::Grace, Self::Linger, Self::Cool, Self::Park];
 

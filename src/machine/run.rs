@@ -120,7 +120,7 @@ impl Machine {
             let child = &self.children[index];
             let spent = child.memory().spent.total();
             let purse = self.purse(now);
-            let grant = |purse| admission::grant(purse, &child.spec.budget, &spent);
+            let grant = |purse| admission::grant(purse, &child.spec, &spent);
             let event = match grant(&purse) {
                 Ok(grant) => ChildEvent::Admitted { grant },
                 // What is set aside for others may come back.

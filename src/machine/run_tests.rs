@@ -93,11 +93,11 @@ fn children_start_in_order_as_slots_come_free() {
 
 #[test]
 fn a_rest_too_small_to_share_goes_to_the_first_who_waits() {
-    let limits = Budget { requests: Some(1), ..Budget::NONE };
+    let limits = Budget { requests: Some(3), ..Budget::NONE };
     let mut machine = machine(2, vec![spec(), spec(), spec()], limits);
     machine.start(NOW);
     assert_eq!(active(&machine), [1]);
-    assert_eq!(machine.children()[0].memory().grant.requests, Some(1));
+    assert_eq!(machine.children()[0].memory().grant.requests, Some(3), "one for each of two would be nothing");
     finish(&mut machine, 1);
     let skipped = |child: &Child| *child.state() == State::Skipped { reason: Skip::Budget };
     assert!(skipped(&machine.children()[1]) && skipped(&machine.children()[2]));
@@ -122,7 +122,7 @@ fn a_child_waits_for_its_needs_and_is_skipped_when_one_fails() {
 
 #[test]
 fn a_child_for_which_nothing_is_left_is_skipped_and_the_run_ends_with_the_limit() {
-    let mut machine = machine(1, vec![spec(), spec()], Budget { requests: Some(1), ..Budget::NONE });
+    let mut machine = machine(1, vec![spec(), spec()], Budget { requests: Some(3), ..Budget::NONE });
     machine.start(NOW);
     finish(&mut machine, 1);
     assert_eq!(machine.children()[1].state(), &State::Skipped { reason: Skip::Budget });

@@ -33,6 +33,8 @@ pub(crate) struct RunSnapshot {
     pub(crate) run: RunId,
     pub(crate) goal: String,
     pub(crate) state: RunState,
+    /// The child whose agent asked for it, as `RUN/CHILD`; `None` where a person did.
+    pub(crate) parent: Option<String>,
     /// The project's directory, absolute.
     pub(crate) project: String,
     pub(crate) created: Timestamp,
@@ -315,10 +317,11 @@ pub(crate) fn heading(run: &RunSnapshot, columns: usize, now: Timestamp) -> Stri
     let count = |wanted: fn(&ChildSnapshot) -> bool| run.children.iter().filter(|child| wanted(child)).count();
     let asking = count(|child| child.need() == Need::Answer);
     let failed = count(|child| child.state == StateName::Failed);
-    let mut parts = vec![
-        format!("{} {state}", run.run),
-        format!("{} of {} done", count(|child| child.state == StateName::Done), run.children.len()),
-    ];
+    let mut parts = vec![match &run.parent {
+        Some(parent) => format!("{} {state}, for {parent}", run.run),
+        None => format!("{} {state}", run.run),
+    }];
+    parts.extend([format!("{} of {} done", count(|child| child.state == StateName::Done), run.children.len())]);
     parts.extend((asking > 0).then(|| format!("{} you", text::count(asking, "asks", "ask"))));
     parts.extend((failed > 0).then(|| format!("{failed} failed")));
     parts.push(match run.limits.usd {
@@ -575,6 +578,7 @@ pub(crate) mod tests {
             run: RunId::try_from("k3x9ab".to_owned()).unwrap(),
             goal: "Where is\nthe login?".into(),
             state: RunState::Running,
+            parent: None,
             project: "/p".into(),
             created: START,
             elapsed_s: 0.0,
@@ -688,6 +692,8 @@ pub(crate) mod tests {
             "k3x9ab running · 1 of 3 done · 1 asks you · 1 failed · 0.36 USD of 5.00 · 1:05 · Where is the login?"
         );
         assert!(width(&heading(&run, 30, START)) <= 30);
+        let of_an_agent = RunSnapshot { parent: Some("abcdef/2".into()), ..run };
+        assert!(heading(&of_an_agent, 120, START).starts_with("k3x9ab running, for abcdef/2 · 1 of 3 done"));
     }
 
     #[test]

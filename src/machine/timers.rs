@@ -8,26 +8,10 @@ use crate::model::id::ChildId;
 /// What a timer belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    Child(ChildId, TimerOrder),
+    Child(ChildId, Timer),
     /// A child's attempt has one wall.
     Wall(ChildId),
     Deadline,
-}
-
-/// `Timer` with an order, so that it can be a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct TimerOrder(u8);
-
-impl From<Timer> for TimerOrder {
-    fn from(timer: Timer) -> Self {
-        Self(Timer::ALL.iter().position(|other| *other == timer).unwrap_or_default() as u8)
-    }
-}
-
-impl From<TimerOrder> for Timer {
-    fn from(order: TimerOrder) -> Self {
-        Self::ALL[usize::from(order.0)]
-    }
 }
 
 /// When it is due, and the epoch or attempt that asked.
@@ -88,7 +72,7 @@ mod tests {
     #[test]
     fn a_timer_armed_again_fires_once_and_late() {
         let mut timers = Timers::default();
-        let key = Key::Child(ChildId::new(1, "a"), Timer::Silence.into());
+        let key = Key::Child(ChildId::new(1, "a"), Timer::Silence);
         timers.arm(key.clone(), 10, 1);
         timers.arm(key.clone(), 20, 1);
         timers.arm(Key::Deadline, 15, 0);
@@ -96,12 +80,5 @@ mod tests {
         assert_eq!(timers.take_due(19), [(Key::Deadline, 0)]);
         assert_eq!(timers.take_due(20), [(key, 1)]);
         assert_eq!(timers.next_ms(), None);
-    }
-
-    #[test]
-    fn every_timer_is_found_by_its_order() {
-        for timer in Timer::ALL {
-            assert_eq!(Timer::from(TimerOrder::from(*timer)), *timer);
-        }
     }
 }

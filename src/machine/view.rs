@@ -7,7 +7,7 @@ use super::snapshot::{ChildSnapshot, RunSnapshot, StateName};
 use super::state::{Memory, Stage, State};
 use crate::model::child::ChildSpec;
 use crate::model::id::ChildId;
-use crate::model::report::Report;
+use crate::model::report::{Outcome, Report};
 use crate::model::run::{RunFile, RunState};
 use crate::model::status::{Status, WindowState};
 use crate::model::time::Timestamp;
@@ -44,6 +44,7 @@ pub(crate) fn run(file: &RunFile, parts: &[Part]) -> RunSnapshot {
         run: spec.run.clone(),
         goal: spec.goal.clone(),
         state: file.state,
+        parent: spec.parent.clone(),
         project: spec.project.clone(),
         created: spec.created,
         elapsed_s,
@@ -96,7 +97,7 @@ fn child(part: &Part) -> ChildSnapshot {
             .unwrap_or_default(),
         files_changed: memory.map(|memory| memory.collected.files_changed.clone()).unwrap_or_default(),
         outcome: part.report.as_ref().map(|report| report.outcome),
-        error: error(state),
+        error: error(state).or_else(|| limit(part)),
         report_path: part.report.as_ref().map(|_| part.report_path.clone()),
         workspace: lease.map_or_else(|| part.spec.workspace.clone(), |lease| lease.path.clone()),
         branch: memory.and_then(|memory| memory.collected.branch.clone()).or_else(|| lease?.branch.clone()),
@@ -185,6 +186,13 @@ fn error(state: &State) -> Option<String> {
     }
 }
 
+/// Which limit ended a child that is done all the same.
+fn limit(part: &Part) -> Option<String> {
+    let state = part.memory.as_ref().map(|memory| &memory.state)?;
+    let State::Done { outcome: Outcome::Limit } = state else { return None };
+    Some(part.report.as_ref()?.error.as_ref()?.to_string())
+}
+
 /// What each child brings to the fold.
 pub(crate) fn sections(parts: &[Part]) -> Vec<Section> {
     parts.iter().map(section).collect()
@@ -208,7 +216,7 @@ fn section(part: &Part) -> Section {
         | State::Parked { .. } => SectionState::Unfinished { doing: doing(part, state) },
     };
     let collected = part.memory.as_ref().map(|memory| &memory.collected);
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = limit(part).into_iter().map(|why| format!("its limit: {why}")).collect();
     if let Some(branch) = collected.and_then(|collected| collected.branch.as_ref()) {
         let files = collected.map_or(0, |collected| collected.files_changed.len());
         notes.push(format!("its work is on branch {branch} ({})", crate::text::count(files, "file", "files")));

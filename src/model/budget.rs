@@ -37,6 +37,17 @@ impl Budget {
         }
     }
 
+    /// What is left of these bounds after `spent`. Where the cost is not known, USD bind no more; time is not spent here.
+    #[must_use]
+    pub(crate) fn less(self, spent: &Usage) -> Self {
+        Self {
+            usd: self.usd.zip(spent.cost_usd).map(|(limit, cost)| (limit - cost).max(0.0)),
+            tokens: self.tokens.map(|limit| limit.saturating_sub(spent.tokens())),
+            requests: self.requests.map(|limit| limit.saturating_sub(spent.requests)),
+            time_s: self.time_s,
+        }
+    }
+
     /// The first bound that `usage` passes, in words; `None` if all hold. Time is kept by timers, not here.
     pub(crate) fn passed_by(&self, usage: &Usage) -> Option<String> {
         if let (Some(limit), Some(cost)) = (self.usd, usage.cost_usd)

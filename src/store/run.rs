@@ -255,7 +255,7 @@ fn names(root: &StateRoot) -> impl Iterator<Item = RunId> {
     entries.filter_map(|entry| RunId::try_from(entry.ok()?.file_name().to_string_lossy().into_owned()).ok())
 }
 
-/// Every run there is, newest last. Runs whose file does not parse are left out.
+/// Every run there is, newest last. Those whose file does not parse are in [`damaged`].
 pub(crate) fn list(root: &StateRoot) -> Vec<(RunId, RunFile)> {
     let mut runs: Vec<(Timestamp, RunId, RunFile)> = names(root)
         .filter_map(|run| {
@@ -265,6 +265,29 @@ pub(crate) fn list(root: &StateRoot) -> Vec<(RunId, RunFile)> {
         .collect();
     runs.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     runs.into_iter().map(|(_, run, file)| (run, file)).collect()
+}
+
+/// Runs whose file cannot be read, with the reason. Their reports are there all the same.
+pub(crate) fn damaged(root: &StateRoot) -> Vec<(RunId, RunError)> {
+    let mut damaged: Vec<(RunId, RunError)> = names(root)
+        .filter_map(|run| match read_run(&root.run(&run)) {
+            // One that is being made, or was never begun, has no file yet.
+            Err(RunError::File(error)) if error.is_missing() => None,
+            Err(error) => Some((run, error)),
+            Ok(_) => None,
+        })
+        .collect();
+    damaged.sort_by(|a, b| a.0.cmp(&b.0));
+    damaged
+}
+
+/// The runs that agents of `run` asked for, newest last, each behind the number of the child whose agent it was.
+pub(crate) fn of_agents(root: &StateRoot, run: &RunId) -> Vec<(u32, RunFile)> {
+    let number = |file: &RunFile| {
+        let (of, number) = file.spec.parent.as_deref()?.split_once('/')?;
+        if of == run.as_str() { number.parse().ok() } else { None }
+    };
+    list(root).into_iter().filter_map(|(_, file)| Some((number(&file)?, file))).collect()
 }
 
 /// The run a person named.

@@ -57,7 +57,6 @@ pub(super) struct Loop {
     pub(super) sender: Sender,
     /// Something that `run.md` shows has changed.
     pub(super) dirty: bool,
-    pub(super) notes: Vec<String>,
     me: Supervisor,
     published_ms: u64,
 }
@@ -159,7 +158,6 @@ impl Loop {
             tasks: Tasks::new(),
             sender,
             dirty: true,
-            notes: Vec::new(),
             me,
             published_ms: 0,
         })
@@ -358,17 +356,25 @@ impl Loop {
     fn take_requests_of(&mut self, inbox: &Path, now: Now) -> Result<(), SupervisorError> {
         let children: Vec<ChildId> = self.machine.children().iter().map(|child| child.id.clone()).collect();
         let name = self.machine.spec.run.to_string();
-        let (events, notes) = hear::requests(&self.world.run, inbox, &name, &children, &self.world.key);
-        self.dirty |= !notes.is_empty();
-        self.notes.extend(notes);
+        let notes = self.ears.notes();
+        let post = hear::Post { run: &self.world.run, inbox, name: &name, children: &children, key: &self.world.key };
+        let events = self.ears.requests(post);
+        self.dirty |= self.ears.notes() != notes;
         let effects: Vec<Effect> = events.into_iter().flat_map(|event| self.machine.handle(event, now)).collect();
         self.perform(effects, now)
     }
 
     fn called(&mut self, call: Call) -> Result<(), SupervisorError> {
-        let Call::Stop = call;
         let now = self.now();
-        let effects = self.machine.handle(Event::StopAll { by: By::User }, now);
+        let stop = |by| Event::StopAll { by };
+        let effects = match call {
+            Call::Stop => self.machine.handle(stop(By::User), now),
+            // Said twice at once: the first asks, the second ends whoever was asked.
+            Call::Cut => [stop(By::Caller), stop(By::Caller)]
+                .into_iter()
+                .flat_map(|event| self.machine.handle(event, now))
+                .collect(),
+        };
         self.perform(effects, now)
     }
 
@@ -385,9 +391,7 @@ impl Loop {
         let now = self.now();
         for (key, asked_by) in self.timers.take_due(now.mono_ms) {
             let event = match key {
-                Key::Child(child, timer) => {
-                    Event::Child { child, event: ChildEvent::Fired { epoch: asked_by, timer: timer.into() } }
-                }
+                Key::Child(child, timer) => Event::Child { child, event: ChildEvent::Fired { epoch: asked_by, timer } },
                 Key::Wall(child) => Event::Child { child, event: ChildEvent::Wall { attempt: asked_by as u32 } },
                 Key::Deadline => Event::Deadline,
             };
@@ -404,7 +408,7 @@ impl Loop {
         self.dirty = false;
         self.published_ms = now.mono_ms;
         // What people read may be old; the journal is the truth.
-        let _ = publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now);
+        let _ = publish::run_file(&self.world, &self.machine, &self.me, &self.ears.notes(), now);
     }
 
     /// Waits for the effects that are under way.
@@ -448,8 +452,8 @@ impl Loop {
     fn end(mut self) -> Result<Ended, SupervisorError> {
         self.journal.sync()?;
         let now = self.now();
-        publish::fold(&self.world, &self.machine, &self.notes)?;
-        publish::run_file(&self.world, &self.machine, &self.me, &self.notes, now)?;
+        publish::fold(&self.world, &self.machine, &self.ears.notes())?;
+        publish::run_file(&self.world, &self.machine, &self.me, &self.ears.notes(), now)?;
         Ok(Ended { exit: self.machine.exit_code() })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: belief in a file alone. Status and report need the attempt's nonce, a request its signature.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,12 +12,22 @@ use crate::model::request::Asked;
 use crate::store::key::Key;
 use crate::store::observed::{self, Found};
 use crate::store::{AttemptDir, RunDir, request};
+use crate::text;
 
-/// What is known of the files of current attempts.
+/// Columns of a note.
+const NOTE: usize = 200;
+/// Files that are not obeyed and told one by one; of more than that the number is told.
+const REFUSALS_TOLD: usize = 8;
+
+/// What is known of the files of current attempts, and of the run's inbox.
 #[derive(Debug, Default)]
 pub(super) struct Ears {
     nonces: HashMap<(ChildId, u32), String>,
     read: HashMap<PathBuf, SystemTime>,
+    /// Requests that were taken and could not be moved away.
+    stuck: HashSet<PathBuf>,
+    refused: usize,
+    notes: Vec<String>,
 }
 
 impl Ears {
@@ -70,42 +80,69 @@ pub(super) fn attempt_of(run: &RunDir, path: &Path) -> Option<(ChildId, u32)> {
     Some((child, attempt))
 }
 
-/// Takes the requests that lie in the run's inbox, open or closed. Unsigned ones are put aside and told, never obeyed.
-pub(super) fn requests(
-    run: &RunDir,
-    inbox: &Path,
-    name: &str,
-    children: &[ChildId],
-    key: &Key,
-) -> (Vec<Event>, Vec<String>) {
-    let mut names: Vec<String> = vec![name.to_owned()];
-    names.extend(children.iter().map(|child| format!("{name}/{}", child.number())));
-    let (mut events, mut notes) = (Vec::new(), Vec::new());
-    let Ok(entries) = std::fs::read_dir(inbox) else { return (events, notes) };
-    let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    paths.sort();
-    for path in paths {
-        let file = path.file_name().unwrap_or_default().to_os_string();
-        if file.to_string_lossy().starts_with('.') {
-            continue;
+/// A run's inbox, and whom its requests may be for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Post<'a> {
+    pub(super) run: &'a RunDir,
+    /// Open or closed.
+    pub(super) inbox: &'a Path,
+    pub(super) name: &'a str,
+    pub(super) children: &'a [ChildId],
+    pub(super) key: &'a Key,
+}
+
+impl Ears {
+    /// Takes the requests that lie in the run's inbox. Unsigned ones are put aside and told, never obeyed.
+    pub(super) fn requests(&mut self, post: Post<'_>) -> Vec<Event> {
+        let name = post.name;
+        let mut names: Vec<String> = vec![name.to_owned()];
+        names.extend(post.children.iter().map(|child| format!("{name}/{}", child.number())));
+        let mut events = Vec::new();
+        let Ok(entries) = std::fs::read_dir(post.inbox) else { return events };
+        let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        for path in paths {
+            let file = path.file_name().unwrap_or_default().to_os_string();
+            if file.to_string_lossy().starts_with('.') || self.stuck.contains(&path) {
+                continue;
+            }
+            let aside = match request::read(&path, &names, post.key) {
+                Ok(request) => {
+                    events.extend(meaning(&request.to, request.ask, post.children));
+                    post.run.seen()
+                }
+                Err(refusal) => {
+                    self.refuse(&file.to_string_lossy(), &refusal.to_string());
+                    post.run.seen().join("refused")
+                }
+            };
+            let moved = std::fs::create_dir_all(&aside).and_then(|()| std::fs::rename(&path, aside.join(&file)));
+            // What can neither be moved nor removed stays, and must not be obeyed at every look.
+            if moved.is_err()
+                && let Err(error) = std::fs::remove_file(&path)
+            {
+                let said = format!("inbox/{} was taken and cannot be moved away: {error}", file.to_string_lossy());
+                self.notes.push(text::one_line(&said, NOTE));
+                self.stuck.insert(path);
+            }
         }
-        let aside = match request::read(&path, &names, key) {
-            Ok(request) => {
-                events.extend(meaning(&request.to, request.ask, children));
-                run.seen()
-            }
-            Err(refusal) => {
-                notes.push(format!("inbox/{} is not obeyed: {refusal}", file.to_string_lossy()));
-                run.seen().join("refused")
-            }
-        };
-        // A file that cannot be moved would be obeyed again; it is removed instead.
-        let moved = std::fs::create_dir_all(&aside).and_then(|()| std::fs::rename(&path, aside.join(&file)));
-        if moved.is_err() {
-            let _ = std::fs::remove_file(&path);
+        events
+    }
+
+    /// What people should know of the inbox. However many stray files come, this stays short.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let more = self.refused.saturating_sub(REFUSALS_TOLD);
+        let more =
+            (more > 0).then(|| format!("{} in the inbox: not obeyed", text::count(more, "more file", "more files")));
+        self.notes.iter().cloned().chain(more).collect()
+    }
+
+    fn refuse(&mut self, file: &str, why: &str) {
+        self.refused += 1;
+        if self.refused <= REFUSALS_TOLD {
+            self.notes.push(text::one_line(&format!("inbox/{file} is not obeyed: {why}"), NOTE));
         }
     }
-    (events, notes)
 }
 
 fn meaning(to: &str, ask: Asked, children: &[ChildId]) -> Vec<Event> {
@@ -125,5 +162,88 @@ fn meaning(to: &str, ask: Asked, children: &[ChildId]) -> Vec<Event> {
             children.iter().map(|child| Event::Child { child: child.clone(), event: ChildEvent::Retry }).collect()
         }
         (Asked::Steer | Asked::FollowUp | Asked::Answer | Asked::WrapUp, _) => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::request::Request;
+    use crate::model::time::Timestamp;
+
+    struct Fixture {
+        _directory: tempfile::TempDir,
+        run: RunDir,
+        key: Key,
+        children: Vec<ChildId>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let run = RunDir::at(directory.path());
+            std::fs::create_dir(run.inbox()).unwrap();
+            let children = vec![ChildId::new(1, "a"), ChildId::new(2, "b")];
+            Self { _directory: directory, run, key: Key::from_bytes([3; 32]), children }
+        }
+
+        fn take(&self, ears: &mut Ears) -> Vec<Event> {
+            let inbox = self.run.inbox();
+            let (run, children, key) = (&self.run, self.children.as_slice(), &self.key);
+            ears.requests(Post { run, inbox: &inbox, name: "kabcde", children, key })
+        }
+
+        fn send(&self, id: &str, to: &str) {
+            let request = Request {
+                v: Request::VERSION,
+                id: id.into(),
+                to: to.into(),
+                by: "person".into(),
+                at: Timestamp::from_millis(1_000_000_000_000),
+                ask: Asked::Stop,
+                text: String::new(),
+            };
+            request::send(&self.run.inbox(), &request, &self.key).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_request_is_obeyed_once_and_kept() {
+        let fixture = Fixture::new();
+        let mut ears = Ears::default();
+        fixture.send("1", "kabcde/2");
+        let want = Event::Child { child: ChildId::new(2, "b"), event: ChildEvent::Stop { by: By::User } };
+        assert_eq!(fixture.take(&mut ears), [want]);
+        assert_eq!(fixture.take(&mut ears), []);
+        assert_eq!(std::fs::read_dir(fixture.run.seen()).unwrap().count(), 1);
+        assert!(ears.notes().is_empty());
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_moved_away_is_told_and_not_obeyed_again() {
+        let fixture = Fixture::new();
+        let mut ears = Ears::default();
+        // Neither a rename onto a directory that is not there nor the removal of a directory can succeed.
+        std::fs::write(fixture.run.seen(), "in the way").unwrap();
+        std::fs::create_dir(fixture.run.inbox().join("1.md")).unwrap();
+        fixture.take(&mut ears);
+        let notes = ears.notes();
+        assert!(notes.iter().any(|note| note.contains("inbox/1.md was taken and cannot be moved away")), "{notes:?}");
+        fixture.take(&mut ears);
+        assert_eq!(ears.notes(), notes, "it is told once");
+    }
+
+    #[test]
+    fn thousands_of_stray_files_make_a_few_notes() {
+        let fixture = Fixture::new();
+        let mut ears = Ears::default();
+        for number in 0..500 {
+            std::fs::write(fixture.run.inbox().join(format!("{number:04}-{}.md", "x".repeat(200))), "stop!").unwrap();
+        }
+        assert!(fixture.take(&mut ears).is_empty());
+        let notes = ears.notes();
+        assert_eq!(notes.len(), REFUSALS_TOLD + 1);
+        assert_eq!(notes.last().map(String::as_str), Some("492 more files in the inbox: not obeyed"));
+        assert!(notes.iter().all(|note| note.chars().count() <= NOTE), "{notes:?}");
     }
 }

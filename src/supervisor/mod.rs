@@ -76,6 +76,8 @@ pub(crate) enum End {
 pub(crate) enum Call {
     /// Stop the run; said twice, kill.
     Stop,
+    /// Whoever waits for the run is cut: no time to ask first, all report what they have and end.
+    Cut,
 }
 
 /// What tasks tell the loop.

@@ -63,12 +63,12 @@ impl Loop {
             effect @ Effect::Open { .. } => self.open(effect),
             Effect::Arm { child, epoch, timer, after_ms } => {
                 let after_ms = after_ms + jitter(timer, after_ms);
-                self.timers.arm(Key::Child(child, timer.into()), now.mono_ms + after_ms, epoch);
+                self.timers.arm(Key::Child(child, timer), now.mono_ms + after_ms, epoch);
             }
             Effect::ArmWall { child, attempt, after_ms } => {
                 self.timers.arm(Key::Wall(child), now.mono_ms + after_ms, u64::from(attempt));
             }
-            Effect::Disarm { child, timer } => self.timers.disarm(&Key::Child(child, timer.into())),
+            Effect::Disarm { child, timer } => self.timers.disarm(&Key::Child(child, timer)),
             Effect::ArmDeadline { after_ms } => self.timers.arm(Key::Deadline, now.mono_ms + after_ms, 0),
             Effect::RevokeClaim { child, attempt } => self.revoke(&child, attempt, now),
             Effect::AskToWrapUp { child, attempt, why } => self.ask_to_wrap_up(&child, attempt, why, now),

@@ -29,6 +29,8 @@ impl Fixture {
             deny: Vec::new(),
             allow: Vec::new(),
             sandbox: None,
+            left: crate::model::budget::Budget::NONE,
+            teller: super::Teller::new(|_| {}),
         };
         Self { scope, cut, _directory: directory }
     }

@@ -11,12 +11,16 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 
+use crate::model::budget::Budget;
 use crate::model::language_server::LanguageServer;
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
+use crate::model::run::Place;
 use crate::model::skill::Skill;
 use crate::model::tool_name::ToolName;
+use crate::model::usage::Usage;
 
+mod agent;
 mod bash;
 mod diff;
 mod edit;
@@ -48,6 +52,8 @@ pub(crate) struct Kit {
     /// Language servers that the user named, beside those that are known.
     pub(crate) servers: Vec<LanguageServer>,
     pub(crate) unconfined: Unconfined,
+    /// Starts children; missing where an attempt is a child of an agent itself.
+    pub(crate) spawner: Option<Arc<dyn Spawner>>,
 }
 
 /// Whether a language server may run where no sandbox holds it.
@@ -72,6 +78,7 @@ pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
         Arc::new(web_fetch::WebFetch),
         Arc::new(lsp::Lsp { servers }),
     ];
+    tools.extend(kit.spawner.map(|spawner| Arc::new(agent::Agent::new(spawner)) as Arc<dyn Tool>));
     tools.extend(skill::LoadSkill::of(kit.skills).map(|tool| Arc::new(tool) as Arc<dyn Tool>));
     if let Some(search) = kit.search.as_deref().and_then(web_search::WebSearch::new) {
         tools.push(Arc::new(search));
@@ -130,6 +137,10 @@ pub(crate) struct Scope {
     pub(crate) allow: Vec<Rule>,
     /// What the kernel holds commands to; `None` where it cannot.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
+    /// What the attempt may still spend.
+    pub(crate) left: Budget,
+    /// Hears what a long call is at.
+    pub(crate) teller: Teller,
 }
 
 impl Scope {
@@ -148,8 +159,75 @@ impl Scope {
     }
 }
 
+/// Makes children of an attempt, the one arrow up: the tool asks, and the machine of a run of their own decides.
+pub(crate) trait Spawner: Send + Sync + std::fmt::Debug {
+    /// Runs the children to their end and folds what they report.
+    fn spawn(&self, order: Order) -> Pin<Box<dyn Future<Output = Result<Folded, SpawnError>> + Send + '_>>;
+}
+
+/// What is asked of a spawner.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    /// One a child, in the order in which they are folded.
+    pub(crate) prompts: Vec<String>,
+    pub(crate) place: Place,
+    /// Where whole reports may be put that the fold has no room for, so that `read` finds them.
+    pub(crate) spill: PathBuf,
+    /// What the parent may still spend; the children get a part of it.
+    pub(crate) left: Budget,
+    /// Becomes true when the call must end now.
+    pub(crate) cut: tokio::sync::watch::Receiver<bool>,
+    pub(crate) teller: Teller,
+}
+
+/// What children came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Folded {
+    pub(crate) text: String,
+    /// What they spent, all together.
+    pub(crate) usage: Usage,
+    /// How many of them are done.
+    pub(crate) done: usize,
+}
+
+/// Why no child was started; what is to be done about it stands in the text.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct SpawnError(pub(crate) String);
+
+/// Something a call tells while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Telling {
+    /// What it is at now, in one line.
+    Doing(String),
+    /// For the log, once.
+    Note(String),
+    /// Spent since the last telling; the answer's own usage is the whole.
+    Spent(Usage),
+}
+
+/// Where a call tells what it is at.
+#[derive(Clone)]
+pub(crate) struct Teller(Arc<dyn Fn(Telling) + Send + Sync>);
+
+impl Teller {
+    pub(crate) fn new(hear: impl Fn(Telling) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hear))
+    }
+
+    pub(crate) fn tell(&self, telling: Telling) {
+        (self.0)(telling);
+    }
+}
+
+impl std::fmt::Debug for Teller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Teller")
+    }
+}
+
 /// A tool's answer to the model.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Answer {
     /// False for a correction or a failure; evidence counts only true.
     pub(crate) ok: bool,
@@ -159,6 +237,8 @@ pub(crate) struct Answer {
     /// What changed, as a unified diff, for people.
     pub(crate) diff: Option<String>,
     pub(crate) images: Vec<Image>,
+    /// What others spent for it, which counts as the caller's own.
+    pub(crate) usage: Option<Usage>,
 }
 
 impl Answer {

@@ -6,6 +6,7 @@
 mod environment;
 mod model_server;
 
+mod agent_tool;
 mod bad_input;
 mod fan;
 mod hazards;
