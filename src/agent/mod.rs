@@ -7,9 +7,11 @@
 mod ask;
 pub(crate) mod attempt;
 mod call;
+mod compact;
 mod context;
 mod conversation;
 pub(crate) mod event;
+mod person;
 mod prompt;
 mod report;
 #[cfg(test)]
@@ -43,6 +45,8 @@ pub(crate) struct Parts {
     pub(crate) allow: Vec<Rule>,
     pub(crate) deny: Vec<Rule>,
     pub(crate) confinement: Confinement,
+    /// Keeps rules for the project that a person answered with "always".
+    pub(crate) remember: Arc<dyn Fn(&[Rule]) + Send + Sync>,
     /// What the kernel holds commands to, where it can.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
     /// What the project and the user want every agent to know: AGENTS.md, memory, the skills index.

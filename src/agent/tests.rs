@@ -20,10 +20,10 @@ use crate::model::message::{Message, StopReason, ToolCall, ToolInput, ToolSpec};
 use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;
 use crate::model::request::{Asked, Request as Letter};
-use crate::model::rule::Subject;
+use crate::model::rule::{Rule, Subject};
 use crate::model::status::{Phase, Status, WindowState};
 use crate::model::time::{Now, Timestamp};
-use crate::model::tool_name::ToolName;
+use crate::model::tool_name::{ToolKind, ToolName};
 use crate::model::usage::Usage;
 use crate::provider::{EventStream, Provider, ProviderError, ProviderEvent, Request};
 use crate::store::AttemptDir;
@@ -174,6 +174,12 @@ impl Tool for Tiny {
     }
 }
 
+/// The real ones: the loop does their work.
+fn control_tools() -> impl Iterator<Item = Arc<dyn Tool>> {
+    let controls = |tool: &Arc<dyn Tool>| tool.name().kind() == ToolKind::Control;
+    crate::tool::all(crate::tool::Kit::default()).into_iter().filter(controls)
+}
+
 /// There is nothing to switch to.
 struct Nowhere;
 
@@ -206,6 +212,9 @@ struct World {
     typed: mpsc::Sender<Typed>,
     typed_end: Option<mpsc::Receiver<Typed>>,
     attached: Arc<AtomicBool>,
+    remembered: Arc<Mutex<Vec<Rule>>>,
+    until: Until,
+    window_tokens: u64,
 }
 
 impl World {
@@ -227,6 +236,9 @@ impl World {
             typed,
             typed_end: Some(typed_end),
             attached: Arc::default(),
+            remembered: Arc::default(),
+            until: Until::Report,
+            window_tokens: 200_000,
         };
         world.make_dir(1);
         world.script(answers);
@@ -260,22 +272,27 @@ impl World {
                 tiny(ToolName::Bash, Kind::Endless),
                 tiny(ToolName::Write, Kind::Write),
                 tiny(ToolName::Read, Kind::Read),
-                tiny(ToolName::AskUser, Kind::Panics),
-                tiny(ToolName::ExitPlanMode, Kind::Panics),
                 tiny(ToolName::Glob, Kind::Read),
-            ],
+            ]
+            .into_iter()
+            .chain(control_tools())
+            .collect(),
             clock,
             key: Key::from_bytes(KEY),
             allow: Vec::new(),
             deny: Vec::new(),
+            remember: {
+                let remembered = Arc::clone(&self.remembered);
+                Arc::new(move |rules| remembered.lock().unwrap().extend_from_slice(rules))
+            },
             sandbox: None,
             confinement: Confinement::None,
             context: String::new(),
             environment: Vec::new(),
             price: None,
             max_tokens: 1000,
-            window_tokens: 200_000,
-            until: Until::Report,
+            window_tokens: self.window_tokens,
+            until: self.until,
             switchboard: Arc::new(Nowhere),
             typed: self.typed_end.take(),
             interrupt: self.interrupt.subscribe(),

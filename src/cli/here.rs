@@ -60,9 +60,10 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         key: around.key,
         allow: Vec::new(),
         deny: Vec::new(),
+        remember: Arc::new(|_| {}),
         confinement,
         sandbox,
-        context: context::gather(Path::new(&brief.lease.path)).text,
+        context: context(brief),
         environment,
         price: None,
         max_tokens: MAX_TOKENS,
@@ -73,6 +74,14 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         interrupt: around.interrupt,
         attached: around.attached,
     })
+}
+
+/// What every agent here is told: the instructions of the project from its root down, then the notes of earlier sessions.
+fn context(brief: &Brief) -> String {
+    let project = Path::new(&brief.lease.project);
+    let mut text = context::gather(Path::new(&brief.lease.path)).text;
+    text.push_str(&context::memory(wire::places(project).user.as_deref(), project));
+    text
 }
 
 /// What the kernel holds this attempt's commands to.

@@ -13,6 +13,7 @@ pub(crate) mod gate;
 pub(crate) mod model_choice;
 pub(crate) mod prompts;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod spend;
 pub(crate) mod state;

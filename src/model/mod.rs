@@ -15,5 +15,6 @@ pub(crate) mod rule;
 pub(crate) mod run;
 pub(crate) mod status;
 pub(crate) mod time;
+pub(crate) mod todo;
 pub(crate) mod tool_name;
 pub(crate) mod usage;

@@ -13,8 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
+use crate::model::todo::Todo;
 use crate::model::tool_name::ToolName;
 
+mod ask_user;
 mod bash;
 mod edit;
 #[cfg(test)]
@@ -25,7 +27,10 @@ mod input;
 mod output;
 mod patch;
 mod path;
+mod plan_mode;
 mod read;
+mod sleep;
+mod todo_write;
 mod walk;
 mod write;
 
@@ -41,6 +46,11 @@ pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
         Arc::new(grep::Grep),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
+        Arc::new(todo_write::TodoWrite),
+        Arc::new(ask_user::AskUser),
+        Arc::new(plan_mode::Enter),
+        Arc::new(plan_mode::Exit),
+        Arc::new(sleep::Sleep),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
     ]
 }
@@ -112,11 +122,27 @@ pub(crate) struct Answer {
     /// What changed, as a unified diff, for people.
     pub(crate) diff: Option<String>,
     pub(crate) images: Vec<Image>,
+    /// What only the loop itself can do; its own answer takes the place of this one.
+    pub(crate) wish: Option<Wish>,
+}
+
+/// What a tool asks of the loop: control tools check their arguments and leave the rest to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Todo(Vec<Todo>),
+    Ask { question: String },
+    EnterPlanMode,
+    ExitPlanMode { plan: String },
 }
 
 impl Answer {
     pub(crate) fn done(text: impl Into<String>) -> Self {
         Self { ok: true, text: text.into(), ..Self::default() }
+    }
+
+    /// The arguments are sound; the loop does the rest.
+    pub(crate) fn wishing(wish: Wish) -> Self {
+        Self { ok: true, wish: Some(wish), ..Self::default() }
     }
 
     /// Input the model must mend; says how.
