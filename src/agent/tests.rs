@@ -234,9 +234,13 @@ impl Seen {
             When::Tool(_) => matches!(event, AgentEvent::ToolStarted { .. }),
         };
         let (When::Idle(number) | When::Question(number) | When::Tool(number)) = when;
-        while self.0.lock().unwrap().iter().filter(counted).count() < number {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
+        let came = async {
+            while self.0.lock().unwrap().iter().filter(counted).count() < number {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        // The clock is tokio's own: a day is nothing, and a test that waits in vain says so.
+        tokio::time::timeout(Duration::from_hours(24), came).await.expect("what is waited for comes");
     }
 }
 

@@ -183,6 +183,7 @@ async fn a_persona_does_not_bring_bypass_and_a_persons_word_does() {
         vec![Call("2", "write", json!({"path": "c.rs"}))],
         vec![Say("free")],
     ]);
+    world.brief.spec.persona.mode = Mode::Default;
     let wild = persona("wild", &[ToolName::Write], Mode::Bypass);
     world.board = Arc::new(Board { personas: vec![wild], ..Board::default() });
     let person = world.person(vec![

@@ -7,8 +7,19 @@ const SUMMARY: &str = "## Goal\nmend it\n## Next steps\nread on";
 
 /// A model with a small window that reads one long file after the other in a single turn.
 fn reader(reads: usize, window_tokens: u64) -> World {
+    talker("", reads, window_tokens)
+}
+
+/// The same, saying so much with each call that to leave out results is not enough.
+const MUCH: &str = "I look at the next file, because what I have seen so far does not explain it. ";
+
+fn talker(says: &'static str, reads: usize, window_tokens: u64) -> World {
+    let says: &'static str = Box::leak(says.repeat(8).into_boxed_str());
     let ids: Vec<&'static str> = (0..reads).map(|id| &*Box::leak(id.to_string().into_boxed_str())).collect();
-    let read = |id| vec![Call(id, "read", json!({"path": "big"}))];
+    let read = |id| {
+        let call = Call(id, "read", json!({"path": "big"}));
+        if says.is_empty() { vec![call] } else { vec![Say(says), call] }
+    };
     let mut answers: Vec<Vec<Step>> = ids.into_iter().map(read).collect();
     answers.push(vec![Say("done")]);
     let mut world = World::new(answers);
@@ -22,7 +33,7 @@ fn summaries(world: &World, steps: Vec<Vec<Step>>) {
 }
 
 fn size(request: &Request) -> usize {
-    request.messages.iter().map(|message| serde_json::to_string(message).unwrap().len()).sum()
+    request.messages.iter().map(crate::agent::context::bytes_of).sum()
 }
 
 fn texts(request: &Request) -> Vec<String> {
@@ -50,7 +61,7 @@ async fn old_results_are_left_out_first_and_requests_begin_alike() {
 
 #[tokio::test(start_paused = true)]
 async fn what_still_does_not_fit_is_summed_up_within_the_turn_and_counted() {
-    let mut world = reader(60, 3_000);
+    let mut world = talker(MUCH, 60, 3_000);
     summaries(&world, (0..20).map(|_| vec![Say(SUMMARY)]).collect());
     let ended = world.run().await;
     assert_eq!((ended.exit, ended.report.body.as_str()), (0, "done"));
@@ -70,7 +81,7 @@ async fn what_still_does_not_fit_is_summed_up_within_the_turn_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resumed_session_goes_on_from_the_summary_and_the_transcript_keeps_all() {
-    let mut world = reader(60, 3_000);
+    let mut world = talker(MUCH, 60, 3_000);
     summaries(&world, (0..20).map(|_| vec![Say(SUMMARY)]).collect());
     world.run().await;
     let last = world.asked().last().unwrap().messages.clone();
@@ -99,7 +110,7 @@ async fn a_resumed_session_goes_on_from_the_summary_and_the_transcript_keeps_all
 #[tokio::test(start_paused = true)]
 async fn a_summary_that_fails_breaks_nothing() {
     let failing = || vec![Fail(ProviderError::Server { retry_after_s: None, detail: "busy".into() })];
-    let mut world = reader(30, 3_000);
+    let mut world = talker(MUCH, 30, 3_000);
     summaries(&world, (0..30).map(|_| failing()).collect());
     let ended = world.run().await;
     assert_eq!((ended.exit, ended.report.body.as_str(), ended.report.tool_calls), (0, "done", 30));
@@ -111,7 +122,7 @@ async fn a_summary_that_fails_breaks_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn half_a_summary_is_not_used_and_is_paid_for() {
-    let mut world = reader(20, 3_000);
+    let mut world = talker(MUCH, 40, 3_000);
     summaries(
         &world,
         vec![
@@ -176,7 +187,7 @@ async fn a_person_has_the_conversation_summed_up_when_they_want() {
 
 #[tokio::test(start_paused = true)]
 async fn a_signal_cuts_a_summary_and_leaves_the_conversation_as_it_was() {
-    let mut world = reader(30, 3_000);
+    let mut world = talker(MUCH, 30, 3_000);
     let sender = world.interrupt.clone();
     let stop = move || sender.send(Interrupt::Terminate).map(drop).unwrap();
     summaries(&world, vec![vec![Say("## Go"), Do(Box::new(stop)), Hang]]);
