@@ -24,6 +24,7 @@ mod resume;
 mod retry;
 mod run;
 mod send;
+mod sessions;
 mod show;
 mod signals;
 mod start;

@@ -7,6 +7,7 @@ mod environment;
 mod model_server;
 
 mod bad_input;
+mod context;
 mod fan;
 mod hazards;
 mod headless;
@@ -14,6 +15,7 @@ mod limits;
 mod models;
 mod outliving;
 mod permission;
+mod sessions;
 mod steering;
 mod verbs;
 mod windows;
