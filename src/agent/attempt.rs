@@ -17,7 +17,7 @@ use super::person::{self, Listeners};
 use super::report::{self, End, Tally};
 use super::turn::Turn;
 use super::wheel::{Cut, Origin, Sources, Wheel};
-use super::{Ended, Parts, Switchboard, Until, prompt};
+use super::{Ended, Parts, Remember, Switchboard, Until, prompt};
 use crate::machine::gate::Policy;
 use crate::machine::schema;
 use crate::machine::spend::Price;
@@ -79,7 +79,7 @@ pub(super) struct Attempt {
     pub(super) instructions: Beneath,
     pub(super) until: Until,
     pub(super) switchboard: Arc<dyn Switchboard>,
-    pub(super) remember: Arc<dyn Fn(&[Rule]) + Send + Sync>,
+    pub(super) remember: Remember,
     /// The user's own rules, whoever works.
     pub(super) users: UserRules,
     /// What an approved plan is carried out in: the mode that was left for it.

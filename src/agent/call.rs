@@ -201,7 +201,7 @@ impl Attempt {
         };
         for (ready, mut answer) in batch.iter().zip(answers) {
             if let Some(wish) = answer.wish.take() {
-                answer = self.fulfil(wish).await;
+                answer = self.fulfil(*wish).await;
             }
             self.instruct(ready, &mut answer);
             self.count(ready.tool.name(), &answer);

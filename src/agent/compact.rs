@@ -161,7 +161,7 @@ impl Attempt {
                 Some(Ok(ProviderEvent::Finished { usage, stop })) => {
                     self.spend(usage);
                     self.sink.emit(&AgentEvent::Note(format!("a summary took {} tokens", usage.tokens())));
-                    return judged(text, stop);
+                    return judged(&text, stop);
                 }
                 Some(Err(error)) => {
                     if matches!(error, ProviderError::Interrupted { .. }) {
@@ -185,7 +185,7 @@ impl Attempt {
 }
 
 /// Half a summary is worse than none: what stands at its end is what comes next.
-fn judged(text: String, stop: StopReason) -> Summed {
+fn judged(text: &str, stop: StopReason) -> Summed {
     match stop {
         StopReason::Length => Summed::Failed("it was longer than it may be".to_owned()),
         StopReason::Refused => Summed::Failed("the model declined".to_owned()),
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn half_a_summary_is_none() {
-        let up = |text: &str, stop| matches!(judged(text.into(), stop), Summed::Up(_));
+        let up = |text: &str, stop| matches!(judged(text, stop), Summed::Up(_));
         assert!(up("## Goal", StopReason::End));
         assert!(!up("## Go", StopReason::Length) && !up("", StopReason::End) && !up("no", StopReason::Refused));
     }

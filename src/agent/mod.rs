@@ -46,7 +46,7 @@ pub(crate) struct Parts {
     pub(crate) deny: Vec<Rule>,
     pub(crate) confinement: Confinement,
     /// Keeps rules for the project that a person answered with "always".
-    pub(crate) remember: Arc<dyn Fn(&[Rule]) + Send + Sync>,
+    pub(crate) remember: Remember,
     /// What the kernel holds commands to, where it can.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
     /// What the project and the user want every agent to know: AGENTS.md, memory, the skills index.
@@ -69,6 +69,9 @@ pub(crate) struct Parts {
     /// Whether somebody looks at the window now.
     pub(crate) attached: Arc<dyn Fn() -> bool + Send + Sync>,
 }
+
+/// Takes rules that are to hold in later sessions too.
+pub(crate) type Remember = Arc<dyn Fn(&[Rule]) + Send + Sync>;
 
 /// When the loop ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -137,6 +137,7 @@ impl Session {
 }
 
 /// Reads a session. Nobody needs to hold it.
+#[cfg(test)]
 pub(crate) fn read(path: &Path) -> Result<History, SessionError> {
     let mut gathered = Gathered::default();
     each_line(BufReader::new(open(path)?), path, |line| gathered.take(line).map(drop))?;
@@ -302,7 +303,9 @@ impl Gathered {
             (Ok(Record::Compacted(messages)), Keep::Conversation) => {
                 (self.bytes, self.let_go) = (0, 0);
                 self.history.messages.clear();
-                messages.into_iter().for_each(|message| self.hold(message));
+                for message in messages {
+                    self.hold(message);
+                }
                 Ok(true)
             }
             (Ok(Record::Message(_) | Record::Compacted(_) | Record::Note), _) => Ok(true),
@@ -326,7 +329,7 @@ impl Gathered {
                 && result.output.len() > SHORT
             {
                 self.bytes -= result.output.len() - LET_GO.len();
-                result.output = LET_GO.to_owned();
+                LET_GO.clone_into(&mut result.output);
                 self.bytes -= result.images.drain(..).map(|image| image.data.len()).sum::<usize>();
             }
             self.let_go += 1;
@@ -563,6 +566,74 @@ mod tests {
         session.append(&user("c"), AT).unwrap();
         let whole = read(&path).unwrap();
         assert_eq!((whole.messages, whole.damage), (vec![user("a"), user("c")], vec![]));
+    }
+
+    #[test]
+    fn what_was_summed_up_is_in_the_file_and_not_in_the_conversation() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("1.jsonl"), directory.path().join("2.jsonl"));
+        let (mut session, _) = Session::begin(&path, "id", None, AT).unwrap();
+        for message in [user("task"), calls(&["1"]), result("1"), user("old")] {
+            session.append(&message, AT).unwrap();
+        }
+        session.compacted(&[user("task"), user("the summary")], AT).unwrap();
+        session.append(&user("new"), AT).unwrap();
+        drop(session);
+        let (session, history) = Session::begin(&copy, "id", Some(&path), AT).unwrap();
+        assert_eq!(history.messages, [user("task"), user("the summary"), user("new")]);
+        assert!(history.damage.is_empty());
+        drop(session);
+        assert_eq!(std::fs::read_to_string(&copy).unwrap(), std::fs::read_to_string(&path).unwrap());
+    }
+
+    #[test]
+    fn a_session_that_goes_on_is_held_and_one_that_is_copied_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        written(&path("1"), &[user("a")]);
+        let goes_on = Session::begin(&path("2"), "id", Some(&path("1")), AT).unwrap();
+        assert!(matches!(Session::begin(&path("3"), "id", Some(&path("1")), AT), Err(SessionError::Busy { .. })));
+        assert!(!path("3").exists());
+        let (_, copied) = Session::begin(&path("4"), "other", Some(&path("1")), AT).unwrap();
+        assert_eq!((copied.id.as_deref(), copied.messages), (Some("other"), vec![user("a")]));
+        drop(goes_on);
+        assert!(Session::begin(&path("3"), "id", Some(&path("1")), AT).is_ok());
+    }
+
+    #[test]
+    fn a_huge_session_is_held_in_part_and_copied_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("1.jsonl"), directory.path().join("2.jsonl"));
+        let (mut session, _) = Session::begin(&path, "id", None, AT).unwrap();
+        let output = "x".repeat(4 * 1024 * 1024);
+        for id in 0..20 {
+            let mut long = result(&id.to_string());
+            if let Message::Tool(result) = &mut long {
+                result.output.clone_from(&output);
+            }
+            session.append(&long, AT).unwrap();
+        }
+        drop(session);
+        let (session, history) = Session::begin(&copy, "id", Some(&path), AT).unwrap();
+        drop(session);
+        let held: usize = history.messages.iter().map(held_bytes).sum();
+        assert!(history.messages.len() == 20 && held <= HELD, "{held}");
+        let last = history.messages.last();
+        assert!(matches!(last, Some(Message::Tool(result)) if result.output == output), "the newest is whole");
+        assert_eq!(std::fs::metadata(&copy).unwrap().len(), std::fs::metadata(&path).unwrap().len());
+    }
+
+    #[test]
+    fn a_line_longer_than_any_record_is_damage_and_what_follows_is_kept() {
+        let mut text = vec![b'x'; LONGEST_LINE + 10];
+        text.extend_from_slice(b"\n{\"v\":1,\"type\":\"user\",\"by\":\"task\",\"text\":\"a\"}\n");
+        let mut gathered = Gathered::default();
+        let end = each_line(&text[..], Path::new("x"), |line| {
+            assert!(line.bytes.len() <= LONGEST_LINE);
+            gathered.take(line).map(drop)
+        });
+        assert_eq!(end.unwrap(), End::Whole);
+        assert_eq!((gathered.history.messages, gathered.history.damage.len()), (vec![user("a")], 1));
     }
 
     #[test]

@@ -51,7 +51,7 @@ mod tests {
         let fixture = Fixture::new();
         let ask = |input: serde_json::Value| fixture.run(&AskUser, input.as_object().unwrap().clone());
         let wish = Wish::Ask { question: "left or right?".into() };
-        assert_eq!(ask(json!({"question": " left or right? "})).wish, Some(wish));
+        assert_eq!(ask(json!({"question": " left or right? "})).wish, Some(Box::new(wish)));
         for input in [json!({}), json!({"question": " "}), json!({"question": 3})] {
             let answer = ask(input);
             assert!(!answer.ok && answer.wish.is_none() && answer.text.contains("question"), "{answer:?}");

@@ -123,7 +123,7 @@ pub(crate) struct Answer {
     pub(crate) diff: Option<String>,
     pub(crate) images: Vec<Image>,
     /// What only the loop itself can do; its own answer takes the place of this one.
-    pub(crate) wish: Option<Wish>,
+    pub(crate) wish: Option<Box<Wish>>,
 }
 
 /// What a tool asks of the loop: control tools check their arguments and leave the rest to it.
@@ -142,7 +142,7 @@ impl Answer {
 
     /// The arguments are sound; the loop does the rest.
     pub(crate) fn wishing(wish: Wish) -> Self {
-        Self { ok: true, wish: Some(wish), ..Self::default() }
+        Self { ok: true, wish: Some(Box::new(wish)), ..Self::default() }
     }
 
     /// Input the model must mend; says how.

@@ -76,9 +76,12 @@ mod tests {
     fn a_plan_goes_to_the_loop_and_none_back_to_the_model() {
         let fixture = Fixture::new();
         let exit = |input: serde_json::Value| fixture.run(&Exit, input.as_object().unwrap().clone());
-        assert_eq!(exit(json!({"plan": "1. look"})).wish, Some(Wish::ExitPlanMode { plan: "1. look".into() }));
+        assert_eq!(
+            exit(json!({"plan": "1. look"})).wish,
+            Some(Box::new(Wish::ExitPlanMode { plan: "1. look".into() }))
+        );
         let answer = exit(json!({"plan": ""}));
         assert!(!answer.ok && answer.text.contains("`plan`"), "{answer:?}");
-        assert_eq!(fixture.run(&Enter, Input::new()).wish, Some(Wish::EnterPlanMode));
+        assert_eq!(fixture.run(&Enter, Input::new()).wish, Some(Box::new(Wish::EnterPlanMode)));
     }
 }

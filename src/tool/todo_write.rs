@@ -91,8 +91,8 @@ mod tests {
             todo("change", TodoState::InProgress),
             todo("test", TodoState::Pending),
         ];
-        assert_eq!(answer.wish, Some(Wish::Todo(want)));
-        assert_eq!(write(&json!({"tasks": []})).wish, Some(Wish::Todo(Vec::new())));
+        assert_eq!(answer.wish, Some(Box::new(Wish::Todo(want))));
+        assert_eq!(write(&json!({"tasks": []})).wish, Some(Box::new(Wish::Todo(Vec::new()))));
     }
 
     #[test]

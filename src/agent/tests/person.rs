@@ -42,7 +42,7 @@ async fn after_an_answer_it_waits_for_the_next_line_without_a_clock_and_ends_whe
         // Nobody says anything for an hour, and the supervisor hears that it lives.
         let held = || front_matter_of(&status).phase == Phase::Held;
         let before = front_matter_of(&status).heartbeat;
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
         assert!(held() && front_matter_of(&status).heartbeat.since_s(before) > 3_500.0);
         typed.send(line("and then?")).await.unwrap();
         seen.until(Idle(2)).await;
