@@ -112,13 +112,21 @@ pub(crate) fn write_by_way_of(way: &Path, path: &Path, content: &[u8]) -> Result
 }
 
 /// Creates a file that must not exist yet, whole from the start. `Ok(false)` if it was there.
+pub(crate) fn create(path: &Path, content: &[u8]) -> Result<bool, FileError> {
+    create_by(path, |file| file.write_all(content))
+}
+
+/// The same with content that is written piece by piece.
 ///
 /// A hard link of a finished file is the one call that both fails when the name is taken and never shows half a file.
-pub(crate) fn create(path: &Path, content: &[u8]) -> Result<bool, FileError> {
+pub(crate) fn create_by(
+    path: &Path,
+    fill: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
+) -> Result<bool, FileError> {
     let wrong = |source| FileError::Write { path: path.to_owned(), source };
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(directory).map_err(wrong)?;
-    file.write_all(content).map_err(wrong)?;
+    fill(file.as_file_mut()).map_err(wrong)?;
     match file.persist_noclobber(path) {
         Ok(_) => Ok(true),
         Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::event::{AgentEvent, QuestionKind};
 use super::wheel::{Origin, Reply};
+use crate::model::rule::{Rule, Subject};
 use crate::model::status::{Phase, Question};
+use crate::model::tool_name::ToolName;
 
 /// How long a question waits.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -18,6 +20,23 @@ pub(super) enum Permission {
     Given,
     /// The reason is for the model.
     Denied(String),
+}
+
+/// A call that needs a person's word.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) what: String,
+    pub(super) reason: String,
+    /// What it would change.
+    pub(super) diff: Option<String>,
+    /// What a person would allow with "always", where that can be said.
+    pub(super) always: Option<Vec<Rule>>,
+}
+
+/// The rules that would allow a call like this one from now on.
+// The gate will say: until it does, nothing is offered.
+pub(super) fn always(_tool: ToolName, _subjects: &[Subject]) -> Option<Vec<Rule>> {
+    None
 }
 
 impl Attempt {
@@ -55,12 +74,25 @@ impl Attempt {
     }
 
     /// Asks whether a call may run.
-    pub(super) async fn permission(&mut self, what: &str, reason: &str) -> Permission {
+    pub(super) async fn permission(&mut self, call: &Wanted) -> Permission {
+        let Wanted { what, reason, diff, always } = call;
+        let always = always.as_deref().filter(|rules| !rules.is_empty());
+        let names = always.map(|rules| rules.iter().map(Rule::to_string).collect::<Vec<_>>().join(", "));
         let why = if reason.is_empty() { String::new() } else { format!("\n{reason}") };
+        let choice = names.as_ref().map(|names| format!("  [a] always {names}")).unwrap_or_default();
+        let text = format!("May it run {what}?{why}\n[y] yes{choice}  [n] no, or say why not");
         let denied = |why: String| Permission::Denied(why);
-        let kind = QuestionKind::Permission { always: None, diff: None };
-        match self.ask(&format!("May it run {what}?{why}\n[y] yes  [n] no, or say why not"), kind).await {
+        let kind = QuestionKind::Permission { always: names, diff: diff.clone() };
+        match self.ask(&text, kind).await {
             Reply::Text { text, .. } if is_yes(&text) => Permission::Given,
+            Reply::Text { by, text, .. } if is_always(&text) => match always {
+                Some(rules) => {
+                    self.allow_always(rules, &by);
+                    Permission::Given
+                }
+                // It was not offered; what was meant is a yes to this call.
+                None => Permission::Given,
+            },
             Reply::Text { by, text, .. } if is_no(&text) => denied(format!("{by} said no")),
             Reply::Text { by, text, .. } => denied(format!("{by} said: {text}")),
             Reply::Refused => denied("the person at the window said no".to_owned()),
@@ -76,6 +108,16 @@ impl Attempt {
         }
     }
 
+    /// The rules hold for this attempt from now on, whoever works, and are remembered for the project.
+    fn allow_always(&mut self, rules: &[Rule], by: &str) {
+        self.policy.allow.extend_from_slice(rules);
+        self.users.allow.extend_from_slice(rules);
+        (self.remember)(rules);
+        for rule in rules {
+            self.conversation.note(&format!("{by} always allows {rule}"));
+        }
+    }
+
     /// Waits for the person who pressed Esc.
     pub(super) async fn hold(&mut self) {
         let now = (self.clock)();
@@ -88,6 +130,10 @@ impl Attempt {
 
 pub(super) fn is_yes(text: &str) -> bool {
     matches!(text.trim().to_ascii_lowercase().as_str(), "y" | "yes" | "ok")
+}
+
+fn is_always(text: &str) -> bool {
+    matches!(text.trim().to_ascii_lowercase().as_str(), "a" | "always")
 }
 
 fn is_no(text: &str) -> bool {

@@ -13,23 +13,27 @@ use tokio::sync::watch;
 use super::call::is_evidence;
 use super::conversation::Conversation;
 use super::event::{self, AgentEvent, Sink};
+use super::person::{self, Listeners};
 use super::report::{self, End, Tally};
-use super::turn::{Turn, window_bytes};
+use super::turn::Turn;
 use super::wheel::{Cut, Origin, Sources, Wheel};
-use super::{Ended, Parts, prompt};
-use crate::machine::gate::{self, Policy};
+use super::{Ended, Parts, Remember, Switchboard, Until, prompt};
+use crate::machine::gate::Policy;
 use crate::machine::hosts::hosts_in;
+use crate::machine::schema;
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
-use crate::model::child::{Ask, Failure, FailureKind};
+use crate::model::child::{Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message, StopReason};
+use crate::model::persona::Mode;
 use crate::model::rule::Rule;
 use crate::model::status::Phase;
 use crate::model::time::Now;
 use crate::model::tool_name::ToolName;
 use crate::provider::Provider;
 use crate::store::attempt::{Claimed, Log};
+use crate::store::context::Beneath;
 use crate::store::inbox::{Inbox, names_of};
 use crate::store::session::{self, Session, SessionError};
 use crate::store::status::StatusWriter;
@@ -39,6 +43,8 @@ use crate::tool::{Scope, Teller, Telling, Tool};
 
 /// How often a child that is done goes on for a text that came at the last moment.
 const EXTENSIONS: u32 = 3;
+/// How often a report that is not the JSON asked for is sent back to be mended.
+const MENDS: u32 = 3;
 
 /// Something the loop says to a model at most once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,9 +53,8 @@ pub(super) enum Nudge {
     Last,
     Empty,
     Longer,
-    Mend,
-    /// Not said, done: the conversation is halved once.
-    Shorter,
+    /// The report is not the JSON asked for; the number is how often that was said before.
+    Mend(u32),
 }
 
 /// An attempt at work.
@@ -58,6 +63,8 @@ pub(super) struct Attempt {
     pub(super) provider: Arc<dyn Provider>,
     /// The model's name without its provider.
     pub(super) model: String,
+    /// Everything there is.
+    pub(super) known: Vec<Arc<dyn Tool>>,
     /// What is offered, in the persona's order.
     pub(super) tools: Vec<Arc<dyn Tool>>,
     /// What their descriptions take of each request.
@@ -65,9 +72,20 @@ pub(super) struct Attempt {
     pub(super) policy: Policy,
     pub(super) price: Option<Price>,
     pub(super) max_tokens: u32,
-    pub(super) window_bytes: usize,
+    pub(super) window_tokens: u64,
+    /// What every agent here is told, behind its own prompt.
+    pub(super) context: String,
     pub(super) system: String,
     pub(super) conversation: Conversation,
+    /// Instructions of directories that are told when work first reaches them.
+    pub(super) instructions: Beneath,
+    pub(super) until: Until,
+    pub(super) switchboard: Arc<dyn Switchboard>,
+    pub(super) remember: Remember,
+    /// The user's own rules, whoever works.
+    pub(super) users: UserRules,
+    /// What an approved plan is carried out in: the mode that was left for it.
+    pub(super) before_plan: Mode,
     pub(super) wheel: Wheel,
     pub(super) status: StatusWriter,
     pub(super) sink: Arc<dyn Sink>,
@@ -78,12 +96,24 @@ pub(super) struct Attempt {
     pub(super) questions: u32,
     /// Input tokens of the last request beyond what was counted before it was sent.
     pub(super) uncounted: u64,
+    /// Turns in which no summary is tried, because the last one failed.
+    pub(super) no_summary: u32,
     nudged: HashSet<Nudge>,
     /// What the report would say now.
     said: String,
     extensions: u32,
     started: Now,
     still_ms: u64,
+}
+
+/// Rules that hold beside those of a persona.
+#[derive(Clone)]
+pub(super) struct UserRules {
+    pub(super) allow: Vec<Rule>,
+    /// All that was denied at the start stays so.
+    pub(super) deny: Vec<Rule>,
+    /// What bypasses everything was asked for at the start, or is not had from a persona.
+    pub(super) started_in: Mode,
 }
 
 /// Runs one attempt to its end. The caller has entered the lease.
@@ -130,31 +160,51 @@ impl Attempt {
         let now = clock();
         let missing = |error: SessionError| Failure::new(FailureKind::Missing, text::chain(&error));
         let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
-        let tools =
-            offered(&parts.tools, &brief.spec.persona.tools, || brief.spec.ask == Ask::Always || (parts.attached)());
-        let policy = policy(brief, &parts);
+        let persona = &brief.spec.persona;
+        let wheel = Wheel::new(Sources {
+            inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
+            typed: parts.typed,
+            interrupt: parts.interrupt,
+            attached: parts.attached,
+            ask: brief.spec.ask,
+            until: parts.until,
+            clock,
+            sink: Arc::clone(&sink),
+            status: status.clone(),
+        });
+        let listeners = Listeners { could_come: wheel.could_be_answered(), are_there: &|| wheel.somebody_is_there() };
+        let tools = person::offered(&parts.tools, &persona.tools, &listeners);
+        let allow = [parts.allow, hosts(brief)].concat();
+        let users = UserRules { allow, deny: parts.deny, started_in: persona.mode };
+        let lease = Path::new(&brief.lease.path);
+        let policy = person::policy(persona, &users, parts.confinement, lease, &parts.environment);
+        let mut instructions = Beneath::new(lease);
+        instructions.given_in(conversation.results().map(|result| result.output.as_str()));
         let mut attempt = Self {
-            model: brief.spec.model.split_once('/').map_or(brief.spec.model.as_str(), |(_, name)| name).to_owned(),
-            tools_bytes: tools.iter().map(|tool| bytes_of(tool.as_ref())).sum(),
+            model: person::name_of(&brief.spec.model),
+            tools_bytes: person::bytes_of(&tools),
+            known: parts.tools,
             tools,
             price: parts.price,
             max_tokens: parts.max_tokens,
-            window_bytes: window_bytes(parts.window_tokens),
+            window_tokens: parts.window_tokens,
             system: prompt::system(brief, &parts.context, now.wall),
+            context: parts.context,
             tally: inherited(&conversation),
             said: conversation.last_text().to_owned(),
             conversation,
+            instructions,
+            until: parts.until,
+            switchboard: parts.switchboard,
+            remember: parts.remember,
+            before_plan: match persona.mode {
+                // Who starts in plan mode and approves the plan wants it carried out.
+                Mode::Plan => Mode::Edit,
+                mode @ (Mode::Default | Mode::Edit | Mode::Bypass) => mode,
+            },
+            users: UserRules { deny: policy.deny.clone(), ..users },
             provider: parts.provider,
-            wheel: Wheel::new(Sources {
-                inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
-                typed: parts.typed,
-                interrupt: parts.interrupt,
-                attached: parts.attached,
-                ask: brief.spec.ask,
-                clock,
-                sink: Arc::clone(&sink),
-                status: status.clone(),
-            }),
+            wheel,
             clock,
             place: Scope {
                 root: PathBuf::from(&brief.lease.path),
@@ -174,6 +224,7 @@ impl Attempt {
             policy,
             questions: 0,
             uncounted: 0,
+            no_summary: 0,
             nudged: HashSet::new(),
             extensions: 0,
             started: now,
@@ -189,6 +240,8 @@ impl Attempt {
         let task = self.brief.spec.prompt.clone();
         let resumed = !self.conversation.messages().is_empty();
         match self.brief.start.clone() {
+            // A session that a person opened without a task: they are waited for.
+            Start::Fresh if task.trim().is_empty() && self.until == Until::Quit => {}
             Start::Nudged(why) => {
                 self.conversation.user("task", &task)?;
                 self.conversation.user("decode", &prompt::nudged(&why))?;
@@ -219,42 +272,69 @@ impl Attempt {
             self.tell(&what);
         }
         let body = match &end {
-            End::Failed(failure) if failure.kind == FailureKind::Empty => String::new(),
+            End::Failed(failure) if matches!(failure.kind, FailureKind::Empty | FailureKind::Schema) => String::new(),
             End::Done | End::Limit { .. } | End::Failed(_) | End::Cancelled(_) | End::Parked { .. } => self.said,
         };
         (end, self.tally, body)
     }
 
     async fn drive(&mut self) -> Result<End, SessionError> {
+        if self.until == Until::Quit {
+            self.tell_now();
+        }
+        let asked = matches!(self.conversation.messages().last(), Some(Message::User(_)));
+        let mut next = (self.until == Until::Quit && !asked).then_some(End::Done);
         loop {
+            if let Some(end) = next.take() {
+                match self.after(end).await? {
+                    Some(end) => return Ok(end),
+                    None => continue,
+                }
+            }
             self.wheel.look();
             if let Some(interrupt) = self.wheel.signal() {
                 return Ok(End::Cancelled(interrupt));
             }
+            if self.wheel.quits() {
+                return Ok(self.quit());
+            }
+            self.obey().await?;
             self.deliver()?;
-            let (answer, last) = match self.turn().await? {
-                Turn::Answer { answer, last } => (answer, last),
-                Turn::End(end) => return Ok(end),
-                Turn::Held => {
-                    self.hold().await;
-                    continue;
-                }
-            };
-            self.keep_text(&answer);
-            if let Some(why) = last {
-                return Ok(End::Limit { why });
+            next = self.step().await?;
+        }
+    }
+
+    /// One turn and the calls it made. How the attempt ends, unless there is more to do.
+    async fn step(&mut self) -> Result<Option<End>, SessionError> {
+        let (answer, last) = match self.turn().await? {
+            Turn::Answer { answer, last } => (answer, last),
+            Turn::End(end) => return Ok(Some(end)),
+            Turn::Cut(cut) => return Ok(self.after_cut(cut).await),
+        };
+        self.keep_text(&answer);
+        if let Some(why) = last {
+            return Ok(Some(End::Limit { why }));
+        }
+        if answer.calls.is_empty() {
+            return self.would_stop(&answer);
+        }
+        match self.calls(answer.calls).await? {
+            Some(cut) => Ok(self.after_cut(cut).await),
+            None => Ok(None),
+        }
+    }
+
+    /// What follows when something that ran was cut.
+    async fn after_cut(&mut self, cut: Cut) -> Option<End> {
+        match cut {
+            Cut::Signal(interrupt) => Some(End::Cancelled(interrupt)),
+            Cut::Quit => Some(self.quit()),
+            Cut::Escape => {
+                self.hold().await;
+                None
             }
-            if answer.calls.is_empty() {
-                if let Some(end) = self.would_stop(&answer)? {
-                    return Ok(end);
-                }
-                continue;
-            }
-            match self.calls(answer.calls).await? {
-                Some(Cut::Signal(interrupt)) => return Ok(End::Cancelled(interrupt)),
-                Some(Cut::Escape) => self.hold().await,
-                None => {}
-            }
+            // The next turn is the report.
+            Cut::WrapUp => None,
         }
     }
 
@@ -312,12 +392,11 @@ impl Attempt {
             }
             self.said.push_str(prompt::CUT_MARK);
         }
-        if let Some(why) = self.brief.spec.schema.as_ref().and_then(|schema| report::breach(&self.said, schema)) {
-            let failure = Failure::new(FailureKind::Empty, format!("the report is not what was asked for: {why}"));
-            return self.nudge(Nudge::Mend, &prompt::mend(&why), End::Failed(failure));
-        }
-        if self.brief.spec.schema.is_some() {
-            self.said = report::unfenced(&self.said).to_owned();
+        if let Some(schema) = &self.brief.spec.schema {
+            match schema::breach(&self.said, schema) {
+                Some(why) => return self.mend(&why),
+                None => self.said = schema::unfenced(&self.said).to_owned(),
+            }
         }
         if self.has_more() { Ok(None) } else { Ok(Some(End::Done)) }
     }
@@ -330,9 +409,30 @@ impl Attempt {
         if self.wheel.has_more() {
             return true;
         }
+        if self.until == Until::Quit {
+            return false;
+        }
         self.wheel.close();
         self.extensions += 1;
         self.extensions <= EXTENSIONS && self.wheel.has_more()
+    }
+
+    /// Sends a report back that is not the JSON asked for.
+    fn mend(&mut self, why: &str) -> Result<Option<End>, SessionError> {
+        let failure = Failure::new(FailureKind::Schema, format!("it is not the JSON that was asked for: {why}"));
+        for time in 0..MENDS {
+            if self.once(Nudge::Mend(time)) {
+                self.tell(&format!("the report is not the JSON that was asked for: {why}"));
+                self.conversation.user("decode", &prompt::mend(why))?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(End::Failed(failure)))
+    }
+
+    /// What a person says after an answer is a new piece of work: what was said once may be said again.
+    pub(super) fn begin_anew(&mut self) {
+        self.nudged.retain(|nudge| matches!(nudge, Nudge::Tight | Nudge::Last));
     }
 
     fn nudge(&mut self, nudge: Nudge, text: &str, otherwise: End) -> Result<Option<End>, SessionError> {
@@ -403,20 +503,6 @@ fn conversation(
     Conversation::new(session, &history.messages, clock)
 }
 
-/// The persona's rules and the user's, in the form the gate knows.
-fn policy(brief: &Brief, parts: &Parts) -> Policy {
-    let persona = &brief.spec.persona;
-    let home = parts.environment.iter().find(|(name, _)| name == "HOME").map(|(_, path)| Path::new(path));
-    let anchored =
-        |own: &[Rule], users: &[Rule]| gate::anchored([own, users].concat(), Path::new(&brief.lease.path), home);
-    Policy {
-        mode: persona.mode,
-        allow: [anchored(&persona.allow, &parts.allow), hosts(brief)].concat(),
-        deny: anchored(&persona.deny, &parts.deny),
-        confinement: parts.confinement,
-    }
-}
-
 /// Hosts that the user's task names are free to be read. What another agent asks for is no word of the user.
 fn hosts(brief: &Brief) -> Vec<Rule> {
     if brief.depth > 0 {
@@ -430,28 +516,6 @@ fn hosts(brief: &Brief) -> Vec<Rule> {
     hosts_in(&brief.spec.prompt).into_iter().chain(more).map(rule).collect()
 }
 
-/// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan.
-///
-/// Whether one can is asked only where it matters: it takes a question to tmux.
-fn offered(known: &[Arc<dyn Tool>], wanted: &[ToolName], approvable: impl FnOnce() -> bool) -> Vec<Arc<dyn Tool>> {
-    let plans = |name: &ToolName| matches!(name, ToolName::EnterPlanMode | ToolName::ExitPlanMode);
-    let there = |name: &ToolName| known.iter().any(|tool| tool.name() == *name);
-    let approvable = wanted.iter().any(|name| plans(name) && there(name)) && approvable();
-    wanted
-        .iter()
-        .enumerate()
-        .filter(|(at, name)| !wanted[..*at].contains(name))
-        .filter(|(_, name)| approvable || !plans(name))
-        .filter_map(|(_, name)| known.iter().find(|tool| tool.name() == *name))
-        .cloned()
-        .collect()
-}
-
-fn bytes_of(tool: &dyn Tool) -> usize {
-    let spec = tool.spec();
-    spec.name.len() + spec.description.len() + spec.input.to_string().len()
-}
-
 /// The session file that this attempt goes on from.
 fn earlier(dir: &AttemptDir, brief: &Brief) -> Option<PathBuf> {
     let newest = match &brief.start {
@@ -459,8 +523,7 @@ fn earlier(dir: &AttemptDir, brief: &Brief) -> Option<PathBuf> {
         Start::Resumed(attempt) | Start::Continued(attempt, _) => *attempt,
     };
     // An attempt that died before it had copied its session left none; the one before it holds the same.
-    let of_this_session =
-        |path: &Path| session::read(path).is_ok_and(|history| history.id.as_ref() == Some(&brief.session));
+    let of_this_session = |path: &Path| session::id_of(path).is_ok_and(|id| id.as_ref() == Some(&brief.session));
     let own = (1..=newest).rev().map(|attempt| dir.sibling(attempt).session()).find(|path| of_this_session(path));
     own.or_else(|| brief.spec.resume.as_ref().map(PathBuf::from))
 }

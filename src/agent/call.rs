@@ -11,24 +11,27 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::ask::{Permission, is_yes};
+use super::ask::{Permission, Wanted, always, is_yes};
 use super::attempt::Attempt;
 use super::event::{AgentEvent, QuestionKind};
 use super::prompt;
-use super::wheel::{Cut, Reply};
+use super::wheel::{Cut, Reply, Work};
 use crate::machine::gate::{self, Decision};
 use crate::model::message::{Message, ToolCall, ToolInput, ToolResult};
 use crate::model::persona::Mode;
 use crate::model::rule::Subject;
 use crate::model::status::Phase;
+use crate::model::todo::TodoState;
 use crate::model::tool_name::{ToolKind, ToolName};
 use crate::store::session::SessionError;
-use crate::tool::{Answer, Input, Scope, Tool};
+use crate::tool::{Answer, Input, Scope, Tool, Wish};
 
 /// What a tool gets to end its processes after a signal: the whole attempt must end within a second.
 const HURRY: Duration = Duration::from_millis(700);
 /// What it gets when a person pressed Esc.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What it gets when somebody waits for the report, which takes its time too.
+const WRAP_UP: Duration = Duration::from_secs(3);
 /// The result of a call that did not get its turn.
 const NOT_RUN: &str = "not run: the turn was cut before it";
 
@@ -37,6 +40,7 @@ struct Ready {
     call: ToolCall,
     tool: Arc<dyn Tool>,
     input: Input,
+    subject: Subject,
     summary: String,
 }
 
@@ -46,7 +50,9 @@ impl Attempt {
         let mut waiting = VecDeque::from(calls);
         let mut cut = None;
         while let Some(call) = waiting.pop_front() {
-            cut = cut.or_else(|| self.wheel.signal().map(Cut::Signal));
+            cut = cut
+                .or_else(|| self.wheel.signal().map(Cut::Signal))
+                .or_else(|| self.wheel.quits().then_some(Cut::Quit));
             if cut.is_some() {
                 self.record(&call, &Answer::correction(NOT_RUN))?;
                 continue;
@@ -73,14 +79,18 @@ impl Attempt {
         let ready = self.parse(call)?;
         let name = ready.tool.name();
         let scope = self.scope(watch::channel(false).1);
-        match (self.judge(&ready, &scope), name) {
-            (Decision::Deny { reason }, _) => Err(self.denied(&ready, &reason)),
-            (_, ToolName::AskUser | ToolName::EnterPlanMode | ToolName::ExitPlanMode) => {
-                Err(self.control(name, &ready).await)
-            }
-            (Decision::Allow, _) => Ok(ready),
-            (Decision::Ask { reason }, _) => {
-                match self.permission(&format!("{name} {}", ready.summary), &reason).await {
+        let subjects = subjects(&ready, &scope);
+        match gate::judge_all(name, &subjects, &self.policy) {
+            Decision::Allow => Ok(ready),
+            Decision::Deny { reason } => Err(self.denied(&ready, &reason)),
+            Decision::Ask { reason } => {
+                let wanted = Wanted {
+                    what: format!("{name} {}", ready.summary),
+                    reason,
+                    diff: ready.tool.preview(&ready.input, &scope),
+                    always: always(name, &subjects),
+                };
+                match self.permission(&wanted).await {
                     Permission::Given => Ok(ready),
                     Permission::Denied(why) => Err(self.denied(&ready, &why)),
                 }
@@ -100,22 +110,17 @@ impl Attempt {
         };
         let subject = tool.subject(&input, &self.scope(watch::channel(false).1));
         let summary = summary(&subject, &input);
-        Ok(Ready { call: call.clone(), tool: Arc::clone(tool), input, summary })
+        Ok(Ready { call: call.clone(), tool: Arc::clone(tool), input, subject, summary })
     }
 
     /// The call, if it only reads and nobody has to be asked.
     fn free_read(&self, call: &ToolCall) -> Option<Ready> {
         let ready = self.parse(call).ok().filter(is_read)?;
-        match self.judge(&ready, &self.scope(watch::channel(false).1)) {
+        let scope = self.scope(watch::channel(false).1);
+        match gate::judge_all(ready.tool.name(), &subjects(&ready, &scope), &self.policy) {
             Decision::Allow => Some(ready),
             Decision::Ask { .. } | Decision::Deny { .. } => None,
         }
-    }
-
-    fn judge(&self, ready: &Ready, scope: &Scope) -> Decision {
-        let mut subjects = vec![ready.tool.subject(&ready.input, scope)];
-        subjects.extend(ready.tool.further(&ready.input, scope));
-        gate::judge_all(ready.tool.name(), &subjects, &self.policy)
     }
 
     fn denied(&mut self, ready: &Ready, reason: &str) -> Answer {
@@ -125,34 +130,42 @@ impl Attempt {
         Answer::correction(format!("denied: {reason}"))
     }
 
-    /// Tools that talk to the loop itself.
-    async fn control(&mut self, name: ToolName, ready: &Ready) -> Answer {
-        let argument = |key: &str| ready.input.get(key).and_then(|value| value.as_str()).unwrap_or_default().trim();
-        match name {
-            ToolName::EnterPlanMode => {
-                self.policy.mode = Mode::Plan;
+    /// Does what a tool can only ask of the loop.
+    async fn fulfil(&mut self, wish: Wish) -> Answer {
+        match wish {
+            Wish::Todo(todos) => {
+                let open = todos.iter().filter(|todo| todo.state != TodoState::Completed).count();
+                let told = format!("kept: {} open of {}", open, crate::text::count(todos.len(), "task", "tasks"));
+                self.sink.emit(&AgentEvent::Todo(todos));
+                Answer::done(told)
+            }
+            Wish::Ask { question } => match self.ask(&question, QuestionKind::Free).await {
+                Reply::Text { by, text, .. } => Answer::done(format!("{by}: {text}")),
+                reply => Answer::correction(unanswered(&reply)),
+            },
+            Wish::EnterPlanMode => {
+                self.enter(Mode::Plan);
                 Answer::done("plan mode: look and think, change nothing; then call exit_plan_mode with your plan")
             }
-            ToolName::ExitPlanMode => match argument("plan") {
-                "" => Answer::correction("`plan` is missing: give the plan to be approved"),
-                plan => match self.ask(&format!("{plan}\n\nGo on with this plan? [y/N]"), QuestionKind::Plan).await {
-                    Reply::Text { text, .. } if is_yes(&text) => {
-                        self.policy.mode = Mode::Edit;
-                        Answer::done("the plan is approved: carry it out")
-                    }
-                    Reply::Text { by, text, .. } => {
-                        Answer::correction(format!("{by} did not approve: {text}\nRefine the plan and ask again."))
-                    }
-                    reply => Answer::correction(format!("the plan is not approved: {}", unanswered(&reply))),
-                },
-            },
-            _ => match argument("question") {
-                "" => Answer::correction("`question` is missing"),
-                question => match self.ask(question, QuestionKind::Free).await {
-                    Reply::Text { by, text, .. } => Answer::done(format!("{by}: {text}")),
-                    reply => Answer::correction(unanswered(&reply)),
-                },
-            },
+            Wish::ExitPlanMode { .. } if self.policy.mode != Mode::Plan => {
+                Answer::correction("this is not plan mode; go on with the work")
+            }
+            Wish::ExitPlanMode { plan } => self.propose(&plan).await,
+        }
+    }
+
+    /// Shows a plan. Approval gives back the mode that was left for it and nothing more.
+    async fn propose(&mut self, plan: &str) -> Answer {
+        let mode = self.before_plan;
+        match self.ask(&format!("{plan}\n\nGo on with this plan (mode {mode})? [y/N]"), QuestionKind::Plan).await {
+            Reply::Text { text, .. } if is_yes(&text) => {
+                self.enter(mode);
+                Answer::done("the plan is approved: carry it out")
+            }
+            Reply::Text { by, text, .. } => {
+                Answer::correction(format!("{by} did not approve: {text}\nRefine the plan and ask again."))
+            }
+            reply => Answer::correction(format!("the plan is not approved: {}", unanswered(&reply))),
         }
     }
 
@@ -168,27 +181,43 @@ impl Attempt {
         let scope = self.scope(cut_receiver);
         let running = batch.iter().map(|ready| caught(ready, &scope));
         let mut running = std::pin::pin!(join_all(running));
+        let work = Work::Stirred((self.clock)().mono_ms);
         let (answers, cut) = tokio::select! {
             // What is finished is kept, whatever else comes at the same moment.
             biased;
             answers = &mut running => (answers, None),
-            cut = self.wheel.cut() => {
+            cut = self.wheel.cut(work) => {
                 // The receivers may be gone already; then there is nothing left to end.
                 let _ = cutter.send(true);
                 let patience = match cut {
                     Cut::Signal(_) => HURRY,
-                    Cut::Escape => PATIENCE,
+                    Cut::WrapUp => WRAP_UP,
+                    Cut::Escape | Cut::Quit => PATIENCE,
                 };
                 let late = || Answer::correction("cut: it did not end in time and its output is lost");
                 let answers = tokio::time::timeout(patience, &mut running).await;
                 (answers.unwrap_or_else(|_| batch.iter().map(|_| late()).collect()), Some(cut))
             }
         };
-        for (ready, answer) in batch.iter().zip(&answers) {
-            self.count(ready.tool.name(), answer);
-            self.record(&ready.call, answer)?;
+        for (ready, mut answer) in batch.iter().zip(answers) {
+            if let Some(wish) = answer.wish.take() {
+                answer = self.fulfil(*wish).await;
+            }
+            self.instruct(ready, &mut answer);
+            self.count(ready.tool.name(), &answer);
+            self.record(&ready.call, &answer)?;
         }
         Ok(cut)
+    }
+
+    /// Work reached a file: what its directories want to be known is told with the result.
+    fn instruct(&mut self, ready: &Ready, answer: &mut Answer) {
+        let reaches = matches!(ready.tool.name(), ToolName::Read | ToolName::Write | ToolName::Edit);
+        if let (true, true, Subject::Path(path)) = (reaches, answer.ok, &ready.subject)
+            && let Some(told) = self.instructions.reach(std::path::Path::new(path))
+        {
+            answer.text.push_str(&told);
+        }
     }
 
     fn count(&mut self, name: ToolName, answer: &Answer) {
@@ -230,6 +259,13 @@ impl Attempt {
 /// Whether a success of the tool shows that the work was looked at.
 pub(super) fn is_evidence(name: ToolName) -> bool {
     name.kind() != ToolKind::Control
+}
+
+/// All that a call touches.
+fn subjects(ready: &Ready, scope: &Scope) -> Vec<Subject> {
+    let mut subjects = vec![ready.subject.clone()];
+    subjects.extend(ready.tool.further(&ready.input, scope));
+    subjects
 }
 
 /// Whether it may run beside others. Two calls that start children would both be given what is left.

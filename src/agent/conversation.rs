@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: what is said, and how a provider wants to hear it.
 
+use super::context;
 use crate::model::message::{AssistantMessage, Message, ToolResult, UserMessage};
 use crate::model::time::Now;
 use crate::store::session::{self, Session, SessionError};
@@ -10,6 +11,8 @@ use crate::store::session::{self, Session, SessionError};
 pub(super) struct Conversation {
     session: Session,
     messages: Vec<Message>,
+    /// Results before this one are left out of requests.
+    elided: usize,
     clock: fn() -> Now,
 }
 
@@ -22,7 +25,7 @@ impl Conversation {
         let tail = messages.split_off(messages.len() - closing);
         let recorded = history.iter().rev().take_while(|message| matches!(message, Message::Tool(_))).count();
         let known = &history[history.len() - recorded..];
-        let mut conversation = Self { session, messages, clock };
+        let mut conversation = Self { session, messages, elided: 0, clock };
         for message in tail {
             if known.contains(&message) {
                 conversation.messages.push(message);
@@ -35,6 +38,28 @@ impl Conversation {
 
     pub(super) fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// The messages as the next request carries them.
+    pub(super) fn view(&self) -> Vec<Message> {
+        context::view(&self.messages, self.elided)
+    }
+
+    pub(super) fn bytes_in_view(&self) -> usize {
+        context::bytes_in_view(&self.messages, self.elided)
+    }
+
+    /// Leaves results out of requests from now on, worth so many bytes if there are as many.
+    pub(super) fn elide(&mut self, bytes: usize) {
+        self.elided = context::elide(&self.messages, self.elided, bytes);
+    }
+
+    /// Goes on from these messages; the file keeps all that was said before.
+    pub(super) fn compact(&mut self, messages: Vec<Message>) -> Result<(), SessionError> {
+        self.session.compacted(&messages, (self.clock)().wall)?;
+        self.messages = messages;
+        self.elided = 0;
+        Ok(())
     }
 
     pub(super) fn push(&mut self, message: Message) -> Result<(), SessionError> {

@@ -5,6 +5,7 @@
 use crate::model::persona::Mode;
 use crate::model::report::Outcome;
 use crate::model::time::Timestamp;
+pub(crate) use crate::model::todo::{Todo, TodoState};
 use crate::model::usage::Usage;
 use crate::text;
 
@@ -96,20 +97,6 @@ pub(crate) enum QuestionKind {
     Plan,
     /// Any text.
     Free,
-}
-
-/// One line of the agent's own list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Todo {
-    pub(crate) text: String,
-    pub(crate) state: TodoState,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TodoState {
-    Pending,
-    InProgress,
-    Completed,
 }
 
 /// Where events go. Called from the loop: it must not block for long.

@@ -7,9 +7,11 @@
 mod ask;
 pub(crate) mod attempt;
 mod call;
+mod compact;
 mod context;
 mod conversation;
 pub(crate) mod event;
+mod person;
 mod prompt;
 mod report;
 #[cfg(test)]
@@ -45,6 +47,8 @@ pub(crate) struct Parts {
     pub(crate) confinement: Confinement,
     /// What the tools may read outside the workspace: the folders of skills.
     pub(crate) readable: Vec<std::path::PathBuf>,
+    /// Keeps rules for the project that a person answered with "always".
+    pub(crate) remember: Remember,
     /// What the kernel holds commands to, where it can.
     pub(crate) sandbox: Option<crate::sandbox::Confinement>,
     /// What the project and the user want every agent to know: AGENTS.md, memory, the skills index.
@@ -67,6 +71,9 @@ pub(crate) struct Parts {
     /// Whether somebody looks at the window now.
     pub(crate) attached: Arc<dyn Fn() -> bool + Send + Sync>,
 }
+
+/// Takes rules that are to hold in later sessions too.
+pub(crate) type Remember = Arc<dyn Fn(&[Rule]) + Send + Sync>;
 
 /// When the loop ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

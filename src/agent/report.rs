@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
-
 use super::Interrupt;
 use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
@@ -84,30 +82,6 @@ pub(super) fn report(end: End, brief: &Brief, tally: &Tally, body: &str, duratio
     }
 }
 
-/// Why `text` is not what `schema` asks for, as far as it is checked: it is JSON, an object where one is asked for, and
-/// has the required keys.
-pub(super) fn breach(text: &str, schema: &Value) -> Option<String> {
-    let value: Value = match serde_json::from_str(unfenced(text)) {
-        Ok(value) => value,
-        Err(error) => return Some(format!("it is not JSON: {error}")),
-    };
-    if schema.get("type").and_then(Value::as_str) != Some("object") {
-        return None;
-    }
-    let Some(object) = value.as_object() else { return Some("it is not a JSON object".to_owned()) };
-    let required = schema.get("required").and_then(Value::as_array);
-    let missing: Vec<&str> =
-        required.into_iter().flatten().filter_map(Value::as_str).filter(|key| !object.contains_key(*key)).collect();
-    if missing.is_empty() { None } else { Some(format!("required keys are missing: {}", missing.join(", "))) }
-}
-
-/// The JSON of an answer that put it into a code fence, as models do whatever they are told.
-pub(super) fn unfenced(text: &str) -> &str {
-    let text = text.trim();
-    let inner = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
-    inner.and_then(|inner| inner.strip_suffix("```")).unwrap_or(text).trim()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,15 +106,5 @@ mod tests {
             let report = report(end.clone(), &a_brief("/w"), &Tally::default(), "text", 1.0);
             assert_eq!((report.outcome, report.exit), (outcome, exit), "{end:?}");
         }
-    }
-
-    #[test]
-    fn a_report_that_must_be_json_is_checked_for_its_keys() {
-        let schema = serde_json::json!({"type": "object", "required": ["a", "b"]});
-        assert_eq!(breach("```json\n{\"a\": 1, \"b\": 2}\n```", &schema), None);
-        assert_eq!(breach("{\"a\": 1}", &schema).as_deref(), Some("required keys are missing: b"));
-        assert_eq!(breach("[1]", &schema).as_deref(), Some("it is not a JSON object"));
-        assert!(breach("here it is: {}", &schema).is_some());
-        assert_eq!(breach("[1]", &serde_json::json!({"type": "array"})), None);
     }
 }

@@ -12,7 +12,7 @@ use super::context;
 use super::event::AgentEvent;
 use super::prompt;
 use super::report::End;
-use super::wheel::Cut;
+use super::wheel::{Cut, Work};
 use crate::machine::backoff::{self, Next, Reason, Trouble};
 use crate::machine::spend::{self, Leave, Need, Price};
 use crate::model::child::{Failure, FailureKind};
@@ -22,8 +22,8 @@ use crate::model::usage::Usage;
 use crate::provider::{ProviderError, ProviderEvent, Request};
 use crate::store::session::SessionError;
 
-/// The share of a model's window that a conversation fills before older tool results are left out.
-const SHARE_OF_WINDOW: f64 = 0.6;
+/// A wait longer than this is not begun when somebody wants the report: they would not wait for its end.
+const LAST_WAIT_S: f64 = 5.0;
 
 /// What a turn brought.
 pub(super) enum Turn {
@@ -32,7 +32,7 @@ pub(super) enum Turn {
         answer: AssistantMessage,
         last: Option<String>,
     },
-    Held,
+    Cut(Cut),
     End(End),
 }
 
@@ -57,6 +57,10 @@ impl Attempt {
     /// Asks the model once, as often as it takes.
     pub(super) async fn turn(&mut self) -> Result<Turn, SessionError> {
         let mut tries = 0;
+        let mut shortened = false;
+        if let Some(cut) = self.make_room().await? {
+            return Ok(Turn::Cut(cut));
+        }
         loop {
             let priced = match self.price_next()? {
                 Ok(priced) => priced,
@@ -68,10 +72,17 @@ impl Attempt {
             tries += 1;
             match self.stream(&priced).await {
                 Streamed::Whole(answer) => return self.answered(answer, priced),
-                Streamed::Cut(Cut::Escape) => return Ok(Turn::Held),
-                Streamed::Cut(Cut::Signal(interrupt)) => return Ok(Turn::End(End::Cancelled(interrupt))),
+                // The request that follows is the one for the report.
+                Streamed::Cut(Cut::WrapUp) => {}
+                Streamed::Cut(cut) => return Ok(Turn::Cut(cut)),
+                Streamed::Failed(ProviderError::TooLong { .. }) if !shortened => {
+                    shortened = true;
+                    if let Some(cut) = self.shorten().await? {
+                        return Ok(Turn::Cut(cut));
+                    }
+                }
                 Streamed::Failed(error) => {
-                    if let Some(turn) = self.after(error, tries).await {
+                    if let Some(turn) = self.after_failure(error, tries).await {
                         return Ok(turn);
                     }
                 }
@@ -117,7 +128,7 @@ impl Attempt {
         let request = Request {
             model: self.model.clone(),
             system: self.system.clone(),
-            messages: context::fitting(self.conversation.messages(), self.window_bytes),
+            messages: self.conversation.view(),
             tools: offered.iter().map(|tool| tool.spec()).collect(),
             max_tokens,
         };
@@ -125,14 +136,12 @@ impl Attempt {
     }
 
     /// What the next request sends: a rough count, and what the provider last found beyond it.
-    fn input_tokens(&self) -> u64 {
+    pub(super) fn input_tokens(&self) -> u64 {
         self.counted_tokens().saturating_add(self.uncounted)
     }
 
     fn counted_tokens(&self) -> u64 {
-        let said: usize =
-            context::fitting(self.conversation.messages(), self.window_bytes).iter().map(context::bytes_of).sum();
-        context::tokens(self.system.len() + self.tools_bytes + said)
+        context::tokens(self.system.len() + self.tools_bytes + self.conversation.bytes_in_view())
     }
 
     /// Streams one answer.
@@ -140,11 +149,12 @@ impl Attempt {
         let mut stream = self.provider.stream(priced.request.clone());
         let mut answer = AssistantMessage::default();
         let cut_off = || ProviderError::Interrupted { detail: "the stream ended before its end".to_owned() };
+        let mut work = self.stirred(priced);
         let ended = loop {
             let event = tokio::select! {
                 // A signal first: a stream that always has more to say must not keep it waiting.
                 biased;
-                cut = self.wheel.cut() => break Streamed::Cut(cut),
+                cut = self.wheel.cut(work) => break Streamed::Cut(cut),
                 event = stream.next() => event.unwrap_or_else(|| Err(cut_off())),
             };
             match event {
@@ -162,17 +172,25 @@ impl Attempt {
                 }
                 Err(error) => break Streamed::Failed(error),
             }
+            work = self.stirred(priced);
             self.status.progressed();
         };
         self.cut_short(&answer, &ended, priced.input_tokens);
         ended
     }
 
+    /// What a request is that gave a sign now.
+    fn stirred(&self, priced: &Priced) -> Work {
+        if priced.last.is_some() { Work::Report } else { Work::Stirred((self.clock)().mono_ms) }
+    }
+
     /// What was sent and came of an answer that never ended is paid for, shown as cut, and kept out of the conversation.
     fn cut_short(&mut self, partial: &AssistantMessage, ended: &Streamed, input_tokens: u64) {
         let (why, was_answered) = match ended {
             Streamed::Cut(Cut::Escape) => ("by a person".to_owned(), true),
+            Streamed::Cut(Cut::Quit) => ("by a person who ends the session".to_owned(), true),
             Streamed::Cut(Cut::Signal(_)) => ("by a signal".to_owned(), true),
+            Streamed::Cut(Cut::WrapUp) => ("the report is wanted now".to_owned(), true),
             Streamed::Failed(error) => (error.to_string(), matches!(error, ProviderError::Interrupted { .. })),
             Streamed::Whole(_) => return,
         };
@@ -195,6 +213,11 @@ impl Attempt {
         self.spend(answer.usage);
         // What the provider counts beyond our rough count it will count again: its own framing, its own tokens.
         self.uncounted = answer.usage.input_tokens.saturating_sub(priced.counted);
+        self.no_summary = self.no_summary.saturating_sub(1);
+        self.sink.emit(&AgentEvent::Used {
+            usage: self.tally.usage,
+            window: context::share(answer.usage.input_tokens.max(priced.counted), self.window_tokens),
+        });
         if last.is_some() && !answer.calls.is_empty() {
             self.conversation.note("calls of the last answer were not run: no tool was offered");
             answer.calls.clear();
@@ -207,7 +230,7 @@ impl Attempt {
     }
 
     /// Waits after a failure. What ends the turn, if it is not tried again.
-    async fn after(&mut self, error: ProviderError, tries: u32) -> Option<Turn> {
+    async fn after_failure(&mut self, error: ProviderError, tries: u32) -> Option<Turn> {
         let fail = |kind, detail: String| Some(Turn::End(End::Failed(Failure::new(kind, detail))));
         let trouble = match &error {
             ProviderError::UsageLimit { until, detail } => {
@@ -215,12 +238,6 @@ impl Attempt {
                 return Some(Turn::End(End::Parked { until: *until, detail: error.to_string() }));
             }
             ProviderError::Missing { .. } => return fail(FailureKind::Missing, error.to_string()),
-            // Half of the conversation may do where the whole did not.
-            ProviderError::TooLong { .. } if self.once(Nudge::Shorter) => {
-                self.window_bytes = self.sent_bytes() / 2;
-                self.tell("the conversation is too long for the model; older tool results are left out");
-                return None;
-            }
             ProviderError::RateLimited { retry_after_s, .. } | ProviderError::Server { retry_after_s, .. } => {
                 Trouble::Passing { retry_after_s: *retry_after_s }
             }
@@ -232,7 +249,13 @@ impl Attempt {
             }
         };
         let why = match backoff::next(trouble, tries, self.left_s(), jitter()) {
-            Next::Wait { seconds } => return self.wait(seconds, &error).await,
+            Next::Wait { seconds } => match self.wheel.wrap_up() {
+                Some(by) if seconds > LAST_WAIT_S => {
+                    let why = format!("{by} asked for the report, and the model does not answer now: {error}");
+                    return Some(Turn::End(End::Limit { why }));
+                }
+                Some(_) | None => return self.wait(seconds, &error).await,
+            },
             Next::GiveUp(Reason::Lasting) => error.to_string(),
             Next::GiveUp(Reason::Tries) => format!("{error}; given up after {tries} tries"),
             Next::GiveUp(Reason::Time { asked_s }) => {
@@ -246,26 +269,28 @@ impl Attempt {
         let until = (self.clock)().wall.plus_s(seconds);
         self.status.phase(Phase::Limited, format!("waits until {until}"));
         self.sink.emit(&AgentEvent::Limited { until, detail: error.to_string() });
+        // A report that waits is waited for; anything else makes way for it.
+        let work = match self.wheel.wrap_up() {
+            Some(_) => Work::Report,
+            None => Work::Stirred((self.clock)().mono_ms),
+        };
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => None,
-            cut = self.wheel.cut() => Some(match cut {
-                Cut::Escape => Turn::Held,
-                Cut::Signal(interrupt) => Turn::End(End::Cancelled(interrupt)),
-            }),
+            cut = self.wheel.cut(work) => match cut {
+                // It is asked for at once; what it waits for may be over.
+                Cut::WrapUp => None,
+                cut @ (Cut::Escape | Cut::Quit | Cut::Signal(_)) => Some(Turn::Cut(cut)),
+            },
         }
     }
 
-    fn sent_bytes(&self) -> usize {
-        context::fitting(self.conversation.messages(), self.window_bytes).iter().map(context::bytes_of).sum()
-    }
-
     /// One answer's usage with its cost, where the provider told none and a price is known.
-    fn priced(&self, usage: Usage) -> Usage {
+    pub(super) fn priced(&self, usage: Usage) -> Usage {
         let cost_usd = usage.cost_usd.or_else(|| self.price.map(|price| price.of(&usage)));
         Usage { requests: usage.requests.max(1), cost_usd, ..usage }
     }
 
-    fn spend(&mut self, usage: Usage) {
+    pub(super) fn spend(&mut self, usage: Usage) {
         self.spend_as_told(self.priced(usage));
     }
 
@@ -280,9 +305,4 @@ impl Attempt {
 /// A number in 0..1, so that children that failed together do not come back together.
 fn jitter() -> f64 {
     f64::from(uuid::Uuid::new_v4().as_fields().0) / (f64::from(u32::MAX) + 1.0)
-}
-
-/// How many bytes of conversation a window of so many tokens takes before older results are left out.
-pub(super) fn window_bytes(window_tokens: u64) -> usize {
-    (window_tokens as f64 * SHARE_OF_WINDOW * 4.0) as usize
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::event::{AgentEvent, Sink};
-use super::{Interrupt, Typed};
+use super::{Command, Interrupt, Typed, Until};
 use crate::model::child::Ask;
 use crate::model::request::Asked;
 use crate::model::status::WindowState;
@@ -24,6 +24,10 @@ const LISTEN: Duration = Duration::from_secs(1);
 const RECENT_MS: u64 = 10 * 60 * 1000;
 /// A held child goes on after this long without a key.
 const QUIET_MS: u64 = 2 * 60 * 1000;
+/// Somebody wants the report: what stands still for so long is cut, and whatever still runs after so long. Those who
+/// ask wait ten seconds, a person three, and the report must be written in them.
+const STILL_MS: u64 = 500;
+const MOST_MS: u64 = 1_000;
 
 /// A text for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +49,19 @@ pub(super) enum Cut {
     Signal(Interrupt),
     /// A person wants to say something first.
     Escape,
+    /// A person ends the session.
+    Quit,
+    /// Somebody wants the report now, and what runs does not come to its end.
+    WrapUp,
+}
+
+/// What runs while the wheel listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// It last gave a sign at this time (monotonic). Makes way for the report when one is wanted.
+    Stirred(u64),
+    /// The report itself: only a signal or a person cuts it.
+    Report,
 }
 
 /// What became of a question.
@@ -76,9 +93,16 @@ pub(super) struct Sources {
     pub(super) interrupt: watch::Receiver<Interrupt>,
     pub(super) attached: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(super) ask: Ask,
+    pub(super) until: Until,
     pub(super) clock: fn() -> Now,
     pub(super) sink: Arc<dyn Sink>,
     pub(super) status: StatusWriter,
+}
+
+/// Who wants the report, since when.
+struct WrapUp {
+    by: String,
+    at_ms: u64,
 }
 
 pub(super) struct Wheel {
@@ -87,8 +111,11 @@ pub(super) struct Wheel {
     steers: VecDeque<Heard>,
     follow_ups: VecDeque<Heard>,
     answers: VecDeque<Heard>,
-    wrap_up: Option<String>,
+    wrap_up: Option<WrapUp>,
     escape: bool,
+    quit: bool,
+    came_with_a_person: bool,
+    commands: VecDeque<Command>,
     /// Letters given to the conversation but not yet to a model.
     pending: Vec<String>,
     /// When a person last wrote or answered, and last touched a key.
@@ -100,6 +127,7 @@ impl Wheel {
     pub(super) fn new(from: Sources) -> Self {
         let key_ms = (from.clock)().mono_ms;
         Self {
+            came_with_a_person: from.typed.is_some(),
             from,
             lines: Lines::Steer,
             steers: VecDeque::new(),
@@ -107,6 +135,8 @@ impl Wheel {
             answers: VecDeque::new(),
             wrap_up: None,
             escape: false,
+            quit: false,
+            commands: VecDeque::new(),
             pending: Vec::new(),
             person_ms: None,
             key_ms,
@@ -132,18 +162,63 @@ impl Wheel {
 
     /// Who wants a report now, if somebody does.
     pub(super) fn wrap_up(&self) -> Option<&str> {
-        self.wrap_up.as_deref()
+        self.wrap_up.as_ref().map(|wrap_up| wrap_up.by.as_str())
+    }
+
+    /// Whether a person ends the session.
+    pub(super) fn quits(&self) -> bool {
+        self.quit
+    }
+
+    /// What a person told the loop itself, in the order it came.
+    pub(super) fn take_command(&mut self) -> Option<Command> {
+        self.commands.pop_front()
     }
 
     /// Listens until what runs must be cut. Safe to drop at any time.
-    pub(super) async fn cut(&mut self) -> Cut {
+    pub(super) async fn cut(&mut self, work: Work) -> Cut {
         loop {
             if let Some(interrupt) = self.signal() {
                 return Cut::Signal(interrupt);
             }
+            if self.quit {
+                return Cut::Quit;
+            }
             if std::mem::take(&mut self.escape) {
                 return Cut::Escape;
             }
+            match self.way_to_go(work) {
+                Some(0) => return Cut::WrapUp,
+                Some(left_ms) => {
+                    // Out of time and nothing heard are the same here: the next round tells.
+                    let _ = tokio::time::timeout(Duration::from_millis(left_ms), self.listen()).await;
+                }
+                None => self.listen().await,
+            }
+        }
+    }
+
+    /// How long what runs may still run, where somebody wants the report.
+    fn way_to_go(&self, work: Work) -> Option<u64> {
+        let (Some(WrapUp { at_ms, .. }), Work::Stirred(stirred_ms)) = (&self.wrap_up, work) else { return None };
+        let end = (stirred_ms.max(*at_ms) + STILL_MS).min(at_ms + MOST_MS);
+        Some(end.saturating_sub(self.now_ms()))
+    }
+
+    /// Waits, without limit, for the next thing a person says, orders or ends.
+    pub(super) async fn next_line(&mut self) {
+        loop {
+            self.steers.append(&mut self.follow_ups);
+            let over = self.signal().is_some() || self.wrap_up.is_some() || self.quit;
+            if over || !self.steers.is_empty() || !self.commands.is_empty() {
+                return;
+            }
+            if self.came_with_a_person && self.from.typed.is_none() {
+                // Whoever drew the window is gone and nobody can say anything any more.
+                self.quit = true;
+                return;
+            }
+            self.escape = false;
             self.listen().await;
         }
     }
@@ -190,7 +265,14 @@ impl Wheel {
     /// Whether a question has somebody to answer it.
     pub(super) fn somebody_is_there(&self) -> bool {
         let recent = self.person_ms.is_some_and(|at| self.now_ms().saturating_sub(at) < RECENT_MS);
-        self.from.ask == Ask::Always || recent || (self.from.attached)()
+        // Whoever ends the session sits at its line.
+        let at_the_line = self.from.until == Until::Quit && self.from.typed.is_some();
+        self.from.ask == Ask::Always || at_the_line || recent || (self.from.attached)()
+    }
+
+    /// Whether a question could ever have somebody to answer it: tools that ask are offered then.
+    pub(super) fn could_be_answered(&self) -> bool {
+        self.from.typed.is_some() || self.somebody_is_there()
     }
 
     /// Waits for the answer to a question that stands in the window and in `status.md`.
@@ -210,7 +292,7 @@ impl Wheel {
 
     async fn next_reply(&mut self) -> Reply {
         loop {
-            if self.signal().is_some() || self.wrap_up.is_some() {
+            if self.signal().is_some() || self.wrap_up.is_some() || self.quit {
                 return Reply::Over;
             }
             if std::mem::take(&mut self.escape) {
@@ -227,8 +309,8 @@ impl Wheel {
     pub(super) async fn held(&mut self) {
         loop {
             let quiet = self.now_ms().saturating_sub(self.key_ms);
-            let over = self.signal().is_some() || self.wrap_up.is_some();
-            if over || !self.steers.is_empty() || quiet >= QUIET_MS {
+            let over = self.signal().is_some() || self.wrap_up.is_some() || self.quit;
+            if over || !self.steers.is_empty() || !self.commands.is_empty() || quiet >= QUIET_MS {
                 return;
             }
             // A second Esc while it is held already changes nothing.
@@ -266,7 +348,11 @@ impl Wheel {
         self.key_ms = self.now_ms();
         match typed {
             Typed::Key => {}
-            Typed::Command(command) => self.note(format!("{command:?} is not known here")),
+            Typed::Command(Command::Quit) => self.quit = true,
+            Typed::Command(command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_) | Command::Compact)) => {
+                self.person_ms = Some(self.key_ms);
+                self.commands.push_back(command);
+            }
             Typed::WindowGone => self.from.status.now(|status| status.window = WindowState::Gone),
             Typed::Escape => self.escape = true,
             Typed::Line { terminal, text } => {
@@ -309,7 +395,8 @@ impl Wheel {
                     self.pending.push(id);
                 }
                 self.note(format!("{} asks for the report now", heard.by));
-                self.wrap_up.get_or_insert(heard.by);
+                let at_ms = self.now_ms();
+                self.wrap_up.get_or_insert(WrapUp { by: heard.by, at_ms });
             }
             Asked::Answer => {
                 self.person_ms = Some(self.now_ms());

@@ -73,12 +73,13 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let spawner = Children::of(dir, brief, &around.handover, &around.key);
     Ok(Parts {
         provider,
-        context: context(brief, &skills),
+        context: context(brief, &skills, &places),
         tools: wire::tools(tool::Kit { spawner, ..kit(brief, &around.handover, skills) }),
         clock: wire::clock,
         key: around.key,
         allow: decided.allow,
         deny: decided.deny,
+        remember: Arc::new(|_| {}),
         confinement,
         readable,
         sandbox,
@@ -104,11 +105,13 @@ fn folders(skills: &[Skill]) -> Vec<PathBuf> {
     skills.iter().filter(|skill| !skill.siblings.is_empty()).filter_map(|skill| skill.directory.clone()).collect()
 }
 
-/// What every agent here should know: the instructions of the repository, then the index of skills.
-fn context(brief: &Brief, skills: &[Skill]) -> String {
+/// What every agent here should know: the instructions of the repository, the notes of earlier sessions, the index of
+/// skills.
+fn context(brief: &Brief, skills: &[Skill], places: &Places) -> String {
     let instructions = context::gather(Path::new(&brief.lease.path)).text;
+    let memory = context::memory(places.user.as_deref(), Path::new(&brief.lease.project));
     let index = skill::index(skills);
-    let parts = [instructions.trim(), index.trim()];
+    let parts = [instructions.trim(), memory.trim(), index.trim()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 

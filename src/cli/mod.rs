@@ -28,6 +28,7 @@ mod resume;
 mod retry;
 mod run;
 mod send;
+mod sessions;
 mod show;
 mod signals;
 mod skills;

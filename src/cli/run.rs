@@ -9,22 +9,20 @@ use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
 use super::here::InProcess;
+use super::sessions::{self, Found};
 use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
 use crate::command::adopt_orphans;
 use crate::files;
+use crate::machine::schema;
 use crate::machine::snapshot;
 use crate::machine::view;
-use crate::model::id::RunName;
 use crate::model::report::Report;
 use crate::model::run::{Place, RunSpec};
 use crate::store::{RunDir, StateRoot, parts, run as runs};
 use crate::supervisor::{self, Call};
-
-/// Bytes of a schema: it travels in the header of each brief.
-const SCHEMA_BYTES: u64 = 48 * 1024;
 
 /// Run one agent and print its report
 ///
@@ -42,9 +40,13 @@ pub(super) struct Args {
     #[arg(short = 'c', long = "continue")]
     go_on: bool,
 
-    /// Go on with a session by its id, or with a run's
+    /// Go on with a session by its id or the start of it, or with a run's
     #[arg(short, long, value_name = "ID", conflicts_with = "go_on")]
     resume: Option<String>,
+
+    /// Go on with a copy, under a new id; the session itself stays as it is
+    #[arg(long)]
+    fork: bool,
 
     /// The id of the session, a UUID
     #[arg(long, value_name = "UUID")]
@@ -54,7 +56,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TEXT")]
     append_system_prompt: Option<String>,
 
-    /// The report is JSON that satisfies this schema
+    /// The report is JSON that satisfies the schema in this file (32 KiB at most)
     #[arg(long, value_name = "FILE")]
     json_schema: Option<PathBuf>,
 
@@ -79,7 +81,13 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let state = wire::state_root()?;
     let schema = args.json_schema.as_deref().map(read_schema).transpose()?;
     let resume = resumed(&args, &state)?;
-    let session = args.session_id.map(|id| id.to_string());
+    let session = match (args.session_id, &resume) {
+        (Some(id), _) => Some(id.to_string()),
+        // Under its own id the session goes on; a copy gets a new one.
+        (None, Some(found)) if !args.fork => found.id.clone(),
+        (None, Some(_) | None) => None,
+    };
+    let resume = resume.map(|found| found.path);
     let mut common = args.common;
     if let Some(turns) = args.max_turns {
         common.child_budget = Some(with_turns(common.child_budget, turns));
@@ -122,33 +130,32 @@ fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags:
 }
 
 fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
-    let text = files::read(path, SCHEMA_BYTES).map_err(|error| CliError::from_error(exit::USAGE, &error))?;
-    serde_json::from_str(&text).map_err(|error| CliError::usage(format!("`{}` is not JSON: {error}", path.display())))
+    let wrong = |why: String| CliError::usage(format!("`{}` is no schema to hold a report to: {why}", path.display()));
+    let text = files::read(path, schema::LIMIT).map_err(|error| wrong(crate::text::chain(&error)))?;
+    let value = serde_json::from_str(&text).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
+    schema::check(&value).map_err(wrong)?;
+    Ok(value)
 }
 
-/// The session file to go on with.
-fn resumed(args: &Args, state: &StateRoot) -> Result<Option<PathBuf>, CliError> {
+/// The session to go on with.
+fn resumed(args: &Args, state: &StateRoot) -> Result<Option<Found>, CliError> {
+    let here = || wire::project(args.common.cwd.as_deref());
     if args.go_on {
-        let project = wire::project(args.common.cwd.as_deref())?;
-        let run = runs::resolve(state, &RunName::Last, &project)?;
-        return session_of(&state.run(&run)).map(Some);
+        let newest = sessions::of_project(state, &here()?).into_iter().next();
+        return newest.map(Some).ok_or_else(|| CliError::usage("this project has no session to go on with"));
     }
-    let Some(id) = &args.resume else { return Ok(None) };
-    if let Ok(target) = id.parse::<crate::model::id::Target>() {
-        let run = runs::resolve(state, &target.run, &wire::project(args.common.cwd.as_deref())?)?;
-        return session_of(&state.run(&run)).map(Some);
+    let Some(id) = &args.resume else {
+        if args.fork {
+            return Err(CliError::usage("--fork needs the session to copy").hint("add --continue, or --resume ID"));
+        }
+        return Ok(None);
+    };
+    if let Ok(target) = id.parse::<crate::model::id::Target>()
+        && let Ok(run) = runs::resolve(state, &target.run, &here()?)
+    {
+        return Ok(Some(sessions::of_run(&state.run(&run))?));
     }
-    asked::session_file(state, id)
-        .map(Some)
-        .ok_or_else(|| CliError::usage(format!("no session has the id `{id}`")).hint("decode ps --all"))
-}
-
-fn session_of(directory: &RunDir) -> Result<PathBuf, CliError> {
-    let (_, found) = parts::read(directory)?;
-    let first = found.first().ok_or_else(|| CliError::usage("this run has no children"))?;
-    let attempt = first.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
-    let path = directory.child(&first.id).attempt(attempt).session();
-    if path.is_file() { Ok(path) } else { Err(CliError::usage("this run has no session yet")) }
+    sessions::by_id(state, id, &here()?).map(Some)
 }
 
 /// Drives the run in this process and prints its report.

@@ -14,6 +14,7 @@ pub(crate) mod hosts;
 pub(crate) mod model_choice;
 pub(crate) mod prompts;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod snapshot;
 pub(crate) mod spend;
 pub(crate) mod state;

@@ -121,6 +121,8 @@ pub(crate) enum FailureKind {
     Empty,
     /// The report rested on no successful tool call.
     NoEvidence,
+    /// The report is not the JSON that was asked for, however often it was sent back.
+    Schema,
     /// It survived KILL.
     WontDie,
 }
@@ -136,6 +138,7 @@ impl FailureKind {
             | Self::Provider
             | Self::Missing
             | Self::Permission
+            | Self::Schema
             | Self::WontDie => false,
         }
     }
@@ -148,7 +151,13 @@ impl FailureKind {
             Self::Provider => 5,
             Self::Missing | Self::Workspace => 6,
             Self::Internal => 70,
-            Self::Crash | Self::Silence | Self::Permission | Self::Empty | Self::NoEvidence | Self::WontDie => 1,
+            Self::Crash
+            | Self::Silence
+            | Self::Permission
+            | Self::Empty
+            | Self::NoEvidence
+            | Self::Schema
+            | Self::WontDie => 1,
         }
     }
 }
@@ -168,6 +177,7 @@ impl std::fmt::Display for FailureKind {
             Self::Permission => "permission",
             Self::Empty => "empty report",
             Self::NoEvidence => "report without evidence",
+            Self::Schema => "wrong report",
             Self::WontDie => "will not die",
         })
     }

@@ -17,5 +17,6 @@ pub(crate) mod run;
 pub(crate) mod skill;
 pub(crate) mod status;
 pub(crate) mod time;
+pub(crate) mod todo;
 pub(crate) mod tool_name;
 pub(crate) mod usage;

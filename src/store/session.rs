@@ -3,7 +3,7 @@
 //! A record is one line and one write. What a torn disk or a killed process leaves behind is reported with its line
 //! and skipped; every sound record is kept. Deliberately absent: turning a conversation into a provider's.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
@@ -14,6 +14,18 @@ use crate::model::time::Timestamp;
 
 /// The version of a record.
 const VERSION: u64 = 1;
+
+/// A longer line is no record of ours, whatever stands in it.
+const LONGEST_LINE: usize = 64 * 1024 * 1024;
+
+/// What is held of a conversation at most before old tool results are let go. No model takes in as much.
+const HELD: usize = 32 * 1024 * 1024;
+
+/// A tool result shorter than this is not worth letting go.
+const SHORT: usize = 200;
+
+/// Stands for a tool result that is only in the file.
+const LET_GO: &str = "[left out: this older result is too long ago; call the tool again if you need it]";
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SessionError {
@@ -37,10 +49,9 @@ pub(crate) struct Damage {
 pub(crate) struct History {
     /// The session's id, if its first line is sound.
     pub(crate) id: Option<String>,
+    /// What the conversation goes on from: all that was said, or what the last summary left of it.
     pub(crate) messages: Vec<Message>,
     pub(crate) damage: Vec<Damage>,
-    /// The sound lines but the first, as they stand in the file.
-    lines: Vec<String>,
 }
 
 /// The writing end of a session.
@@ -50,10 +61,14 @@ pub(crate) struct Session {
     path: PathBuf,
     /// The file does not end in a line feed: the next record starts with one.
     torn: bool,
+    /// The file that this one goes on from under the same id: nobody else goes on from it meanwhile.
+    _earlier: Option<Locked>,
 }
 
 impl Session {
     /// Begins a session, or goes on with the one that is there. A new one starts with the sound records of `earlier`.
+    ///
+    /// Under the same id it goes on from there, which one process at a time can do; under another id it is a copy.
     pub(crate) fn begin(
         path: &Path,
         id: &str,
@@ -61,29 +76,28 @@ impl Session {
         at: Timestamp,
     ) -> Result<(Self, History), SessionError> {
         let mut damage = Vec::new();
+        let mut goes_on_from = None;
         if !path.exists() {
-            let mut content = format!("{}\n", json!({"v": VERSION, "type": "session", "id": id, "at": at.to_string()}));
+            let header = format!("{}\n", json!({"v": VERSION, "type": "session", "id": id, "at": at.to_string()}));
             if let Some(earlier) = earlier {
-                let history = copyable(earlier)?;
-                for line in &history.lines {
-                    content.push_str(line);
-                    content.push('\n');
+                if id_of(earlier)?.is_none_or(|other| other == id) {
+                    goes_on_from = Some(held(open(earlier)?, earlier)?);
                 }
-                damage = history.damage;
+                damage = copy(earlier, path, &header)?;
+            } else {
+                files::create(path, header.as_bytes())?;
             }
-            // Whole from the start: an attempt that dies while it copies must not pass for a short session.
-            files::create(path, content.as_bytes())?;
         }
         let wrong = |source| FileError::Write { path: path.to_owned(), source };
         let file = std::fs::OpenOptions::new().read(true).append(true).open(path).map_err(wrong)?;
         let mut file = held(file, path)?;
-        let mut bytes = Vec::new();
-        file.file().read_to_end(&mut bytes).map_err(wrong)?;
+        let mut gathered = Gathered::default();
+        let end = each_line(BufReader::new(file.file()), path, |line| gathered.take(line).map(drop))?;
         file.file().seek(SeekFrom::End(0)).map_err(wrong)?;
-        let mut history = scan(&bytes, path)?;
+        let mut history = gathered.history;
         history.damage.splice(..0, damage);
-        let torn = bytes.last().is_some_and(|byte| *byte != b'\n');
-        Ok((Self { file, path: path.to_owned(), torn }, history))
+        let session = Self { file, path: path.to_owned(), torn: end == End::Torn, _earlier: goes_on_from };
+        Ok((session, history))
     }
 
     pub(crate) fn append(&mut self, message: &Message, at: Timestamp) -> Result<(), SessionError> {
@@ -96,6 +110,13 @@ impl Session {
     /// Something a reader of the transcript should know and the model should not.
     pub(crate) fn note(&mut self, text: &str, at: Timestamp) -> Result<(), SessionError> {
         let fields = Map::from_iter([("type".to_owned(), json!("note")), ("text".to_owned(), json!(text))]);
+        self.record(fields, at)
+    }
+
+    /// The conversation goes on from these messages. What was said before stays in the file, for readers.
+    pub(crate) fn compacted(&mut self, messages: &[Message], at: Timestamp) -> Result<(), SessionError> {
+        let fields =
+            Map::from_iter([("type".to_owned(), json!("compacted")), ("messages".to_owned(), json!(messages))]);
         self.record(fields, at)
     }
 
@@ -116,16 +137,26 @@ impl Session {
 }
 
 /// Reads a session. Nobody needs to hold it.
+#[cfg(test)]
 pub(crate) fn read(path: &Path) -> Result<History, SessionError> {
-    let bytes = std::fs::read(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-    scan(&bytes, path)
+    let mut gathered = Gathered::default();
+    each_line(BufReader::new(open(path)?), path, |line| gathered.take(line).map(drop))?;
+    Ok(gathered.history)
 }
 
-/// Reads a session that nobody is writing.
-fn copyable(path: &Path) -> Result<History, SessionError> {
-    let file = std::fs::File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
-    let _held = held(file, path)?;
-    read(path)
+/// The id in a session's first record, if that is sound. Reads no further.
+pub(crate) fn id_of(path: &Path) -> Result<Option<String>, SessionError> {
+    let mut reader = BufReader::new(open(path)?);
+    let mut line = Line { number: 1, ..Line::default() };
+    line.read(&mut reader).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+    match parse(&line.bytes) {
+        Ok(Record::Header(id)) => Ok(Some(id)),
+        Ok(Record::Message(_) | Record::Compacted(_) | Record::Note) | Err(_) => Ok(None),
+    }
+}
+
+fn open(path: &Path) -> Result<std::fs::File, SessionError> {
+    Ok(std::fs::File::open(path).map_err(|source| FileError::Read { path: path.to_owned(), source })?)
 }
 
 fn held(file: std::fs::File, path: &Path) -> Result<Locked, SessionError> {
@@ -133,61 +164,228 @@ fn held(file: std::fs::File, path: &Path) -> Result<Locked, SessionError> {
     locked.ok_or_else(|| SessionError::Busy { path: path.to_owned() })
 }
 
-fn scan(bytes: &[u8], path: &Path) -> Result<History, SessionError> {
-    let mut history = History::default();
-    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let number = index + 1;
-        // A crash of the file system leaves blocks of NUL bytes, also in front of a sound record.
-        let kept: Vec<u8> = line.iter().copied().filter(|byte| *byte != 0).collect();
-        let zeros = line.len() - kept.len();
-        if zeros > 0 {
-            history.damage.push(Damage { line: number, what: format!("{zeros} NUL bytes") });
-        }
-        if kept.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        match parse(&kept) {
-            Ok(Record::Header(id)) => history.id = history.id.or(Some(id)),
-            Ok(Record::Message(message, text)) => {
-                history.messages.push(message);
-                history.lines.push(text);
+/// Copies the sound records of a session behind a header of its own; what is not sound is told.
+///
+/// Whole from the start: an attempt that dies while it copies must not pass for a short session.
+fn copy(earlier: &Path, path: &Path, header: &str) -> Result<Vec<Damage>, SessionError> {
+    let reader = BufReader::new(open(earlier)?);
+    let mut gathered = Gathered { keep: Keep::Damage, ..Gathered::default() };
+    let mut fault = None;
+    files::create_by(path, |file| {
+        let mut file = BufWriter::new(file);
+        file.write_all(header.as_bytes())?;
+        let mut written = Ok(());
+        let copied = each_line(reader, earlier, |line| {
+            if gathered.take(line)? && written.is_ok() {
+                written = file.write_all(line.bytes.trim_ascii()).and_then(|()| file.write_all(b"\n"));
             }
-            Ok(Record::Note(text)) => history.lines.push(text),
-            Err(Unsound::Newer(v)) => return Err(SessionError::Newer { path: path.to_owned(), line: number, v }),
-            Err(Unsound::Damage(what)) => history.damage.push(Damage { line: number, what }),
+            Ok(())
+        });
+        fault = copied.err();
+        written?;
+        file.flush()
+    })?;
+    match fault {
+        None => Ok(gathered.history.damage),
+        Some(error) => {
+            // Not whole after all. The error says more than a file that cannot be removed.
+            let _ = std::fs::remove_file(path);
+            Err(error)
         }
     }
-    Ok(history)
 }
 
-/// A sound line, with its text.
+/// A line of the file without its NUL bytes and its line feed.
+#[derive(Debug, Default)]
+struct Line {
+    number: usize,
+    bytes: Vec<u8>,
+    /// A crash of the file system leaves blocks of NUL bytes, also in front of a sound record.
+    zeros: usize,
+    /// Bytes beyond the longest line, which are not held.
+    beyond: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// After a line feed, or of an empty file.
+    Whole,
+    Torn,
+}
+
+impl Line {
+    /// Reads the next line. `None` after the last.
+    fn read(&mut self, reader: &mut impl BufRead) -> std::io::Result<Option<End>> {
+        (self.zeros, self.beyond) = (0, 0);
+        self.bytes.clear();
+        let mut began = false;
+        loop {
+            let buffer = reader.fill_buf()?;
+            if buffer.is_empty() {
+                return Ok(began.then_some(End::Torn));
+            }
+            began = true;
+            let feed = buffer.iter().position(|byte| *byte == b'\n');
+            let taken = feed.unwrap_or(buffer.len());
+            for byte in &buffer[..taken] {
+                match byte {
+                    0 => self.zeros += 1,
+                    _ if self.bytes.len() == LONGEST_LINE => self.beyond += 1,
+                    byte => self.bytes.push(*byte),
+                }
+            }
+            reader.consume(taken + usize::from(feed.is_some()));
+            if feed.is_some() {
+                return Ok(Some(End::Whole));
+            }
+        }
+    }
+}
+
+/// Goes through a file line by line, holding one at a time.
+fn each_line(
+    mut reader: impl BufRead,
+    path: &Path,
+    mut take: impl FnMut(&Line) -> Result<(), Newer>,
+) -> Result<End, SessionError> {
+    let mut line = Line::default();
+    let mut end = End::Whole;
+    loop {
+        line.number += 1;
+        let read = line.read(&mut reader).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        let Some(ended) = read else { return Ok(end) };
+        end = ended;
+        take(&line).map_err(|Newer(v)| SessionError::Newer { path: path.to_owned(), line: line.number, v })?;
+    }
+}
+
+/// What is kept of a file while it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Keep {
+    #[default]
+    Conversation,
+    Damage,
+}
+
+/// A history as it is read, never larger than is held of one.
+#[derive(Debug, Default)]
+struct Gathered {
+    history: History,
+    keep: Keep,
+    bytes: usize,
+    /// Results before this one were let go.
+    let_go: usize,
+}
+
+impl Gathered {
+    /// Takes a line in. Whether it is a sound record that belongs into a copy.
+    fn take(&mut self, line: &Line) -> Result<bool, Newer> {
+        let mut damaged = |what: String| self.history.damage.push(Damage { line: line.number, what });
+        if line.zeros > 0 {
+            damaged(format!("{} NUL bytes", line.zeros));
+        }
+        if line.beyond > 0 {
+            damaged(format!("a line of more than {LONGEST_LINE} bytes"));
+            return Ok(false);
+        }
+        if line.bytes.iter().all(u8::is_ascii_whitespace) {
+            return Ok(false);
+        }
+        match (parse(&line.bytes), self.keep) {
+            (Ok(Record::Header(id)), _) => {
+                self.history.id.get_or_insert(id);
+                Ok(false)
+            }
+            (Ok(Record::Message(message)), Keep::Conversation) => {
+                self.hold(message);
+                Ok(true)
+            }
+            (Ok(Record::Compacted(messages)), Keep::Conversation) => {
+                (self.bytes, self.let_go) = (0, 0);
+                self.history.messages.clear();
+                for message in messages {
+                    self.hold(message);
+                }
+                Ok(true)
+            }
+            (Ok(Record::Message(_) | Record::Compacted(_) | Record::Note), _) => Ok(true),
+            (Err(Unsound::Damage(what)), _) => {
+                damaged(what);
+                Ok(false)
+            }
+            (Err(Unsound::Newer(newer)), _) => Err(newer),
+        }
+    }
+
+    fn hold(&mut self, message: Message) {
+        self.bytes += held_bytes(&message);
+        self.history.messages.push(message);
+        if self.bytes <= HELD {
+            return;
+        }
+        let messages = &mut self.history.messages;
+        while self.bytes > HELD / 2 && self.let_go + 1 < messages.len() {
+            if let Message::Tool(result) = &mut messages[self.let_go]
+                && result.output.len() > SHORT
+            {
+                self.bytes -= result.output.len() - LET_GO.len();
+                LET_GO.clone_into(&mut result.output);
+                self.bytes -= result.images.drain(..).map(|image| image.data.len()).sum::<usize>();
+            }
+            self.let_go += 1;
+        }
+    }
+}
+
+fn held_bytes(message: &Message) -> usize {
+    match message {
+        Message::User(user) => user.text.len(),
+        Message::Assistant(answer) => answer.text.len(),
+        Message::Tool(result) => {
+            result.output.len() + result.images.iter().map(|image| image.data.len()).sum::<usize>()
+        }
+    }
+}
+
+/// A sound line.
 enum Record {
     Header(String),
-    Message(Message, String),
-    Note(String),
+    Message(Message),
+    /// The conversation goes on from these.
+    Compacted(Vec<Message>),
+    Note,
 }
 
+/// The version of a record that we do not know.
+#[derive(Debug)]
+struct Newer(u64);
+
+#[derive(Debug)]
 enum Unsound {
-    Newer(u64),
+    Newer(Newer),
     Damage(String),
 }
 
 fn parse(line: &[u8]) -> Result<Record, Unsound> {
     let damage = |what: String| Unsound::Damage(what);
     let text = std::str::from_utf8(line).map_err(|_| damage("not UTF-8 text".into()))?;
-    let fields: Map<String, Value> =
+    let mut fields: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| damage(format!("not a whole record: {error}")))?;
     match fields.get("v").and_then(Value::as_u64) {
-        Some(v) if v > VERSION => return Err(Unsound::Newer(v)),
+        Some(v) if v > VERSION => return Err(Unsound::Newer(Newer(v))),
         Some(_) | None => {}
     }
-    let text = text.trim().to_owned();
+    let unsound = |error: serde_json::Error| damage(format!("not a sound message: {error}"));
     match fields.get("type").and_then(Value::as_str) {
         Some("session") => Ok(Record::Header(fields.get("id").and_then(Value::as_str).unwrap_or_default().to_owned())),
-        Some("note") => Ok(Record::Note(text)),
-        Some("user" | "assistant" | "tool") => serde_json::from_value(Value::Object(fields))
-            .map(|message| Record::Message(message, text))
-            .map_err(|error| damage(format!("not a sound message: {error}"))),
+        Some("note") => Ok(Record::Note),
+        Some("compacted") => {
+            let messages = fields.remove("messages").unwrap_or_default();
+            serde_json::from_value(messages).map(Record::Compacted).map_err(unsound)
+        }
+        Some("user" | "assistant" | "tool") => {
+            serde_json::from_value(Value::Object(fields)).map(Record::Message).map_err(unsound)
+        }
         Some(other) => Err(damage(format!("unknown record type `{other}`"))),
         None => Err(damage("a record without a type".into())),
     }
@@ -368,6 +566,74 @@ mod tests {
         session.append(&user("c"), AT).unwrap();
         let whole = read(&path).unwrap();
         assert_eq!((whole.messages, whole.damage), (vec![user("a"), user("c")], vec![]));
+    }
+
+    #[test]
+    fn what_was_summed_up_is_in_the_file_and_not_in_the_conversation() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("1.jsonl"), directory.path().join("2.jsonl"));
+        let (mut session, _) = Session::begin(&path, "id", None, AT).unwrap();
+        for message in [user("task"), calls(&["1"]), result("1"), user("old")] {
+            session.append(&message, AT).unwrap();
+        }
+        session.compacted(&[user("task"), user("the summary")], AT).unwrap();
+        session.append(&user("new"), AT).unwrap();
+        drop(session);
+        let (session, history) = Session::begin(&copy, "id", Some(&path), AT).unwrap();
+        assert_eq!(history.messages, [user("task"), user("the summary"), user("new")]);
+        assert!(history.damage.is_empty());
+        drop(session);
+        assert_eq!(std::fs::read_to_string(&copy).unwrap(), std::fs::read_to_string(&path).unwrap());
+    }
+
+    #[test]
+    fn a_session_that_goes_on_is_held_and_one_that_is_copied_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        written(&path("1"), &[user("a")]);
+        let goes_on = Session::begin(&path("2"), "id", Some(&path("1")), AT).unwrap();
+        assert!(matches!(Session::begin(&path("3"), "id", Some(&path("1")), AT), Err(SessionError::Busy { .. })));
+        assert!(!path("3").exists());
+        let (_, copied) = Session::begin(&path("4"), "other", Some(&path("1")), AT).unwrap();
+        assert_eq!((copied.id.as_deref(), copied.messages), (Some("other"), vec![user("a")]));
+        drop(goes_on);
+        assert!(Session::begin(&path("3"), "id", Some(&path("1")), AT).is_ok());
+    }
+
+    #[test]
+    fn a_huge_session_is_held_in_part_and_copied_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, copy) = (directory.path().join("1.jsonl"), directory.path().join("2.jsonl"));
+        let (mut session, _) = Session::begin(&path, "id", None, AT).unwrap();
+        let output = "x".repeat(4 * 1024 * 1024);
+        for id in 0..20 {
+            let mut long = result(&id.to_string());
+            if let Message::Tool(result) = &mut long {
+                result.output.clone_from(&output);
+            }
+            session.append(&long, AT).unwrap();
+        }
+        drop(session);
+        let (session, history) = Session::begin(&copy, "id", Some(&path), AT).unwrap();
+        drop(session);
+        let held: usize = history.messages.iter().map(held_bytes).sum();
+        assert!(history.messages.len() == 20 && held <= HELD, "{held}");
+        let last = history.messages.last();
+        assert!(matches!(last, Some(Message::Tool(result)) if result.output == output), "the newest is whole");
+        assert_eq!(std::fs::metadata(&copy).unwrap().len(), std::fs::metadata(&path).unwrap().len());
+    }
+
+    #[test]
+    fn a_line_longer_than_any_record_is_damage_and_what_follows_is_kept() {
+        let mut text = vec![b'x'; LONGEST_LINE + 10];
+        text.extend_from_slice(b"\n{\"v\":1,\"type\":\"user\",\"by\":\"task\",\"text\":\"a\"}\n");
+        let mut gathered = Gathered::default();
+        let end = each_line(&text[..], Path::new("x"), |line| {
+            assert!(line.bytes.len() <= LONGEST_LINE);
+            gathered.take(line).map(drop)
+        });
+        assert_eq!(end.unwrap(), End::Whole);
+        assert_eq!((gathered.history.messages, gathered.history.damage.len()), (vec![user("a")], 1));
     }
 
     #[test]

@@ -41,3 +41,11 @@ pub(super) fn flag(input: &Input, key: &str) -> Result<bool, Answer> {
         Some(_) => Err(Answer::correction(format!("the argument `{key}` must be true or false"))),
     }
 }
+
+/// A text that must be there and say something; blanks around it are nothing.
+pub(super) fn said(input: &Input, key: &str) -> Result<String, Answer> {
+    match text(input, key)?.trim() {
+        "" => Err(Answer::correction(format!("the argument `{key}` is empty"))),
+        text => Ok(text.to_owned()),
+    }
+}

@@ -17,10 +17,12 @@ use crate::model::message::{Image, ToolSpec};
 use crate::model::rule::{Rule, Subject};
 use crate::model::run::Place;
 use crate::model::skill::Skill;
+use crate::model::todo::Todo;
 use crate::model::tool_name::ToolName;
 use crate::model::usage::Usage;
 
 mod agent;
+mod ask_user;
 mod bash;
 mod diff;
 mod edit;
@@ -34,8 +36,11 @@ mod lsp;
 mod output;
 mod patch;
 mod path;
+mod plan_mode;
 mod read;
 mod skill;
+mod sleep;
+mod todo_write;
 mod walk;
 mod web;
 mod web_fetch;
@@ -74,6 +79,11 @@ pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
         Arc::new(grep::Grep),
         Arc::new(write::Write { servers: Arc::clone(&servers) }),
         Arc::new(edit::Edit { servers: Arc::clone(&servers) }),
+        Arc::new(todo_write::TodoWrite),
+        Arc::new(ask_user::AskUser),
+        Arc::new(plan_mode::Enter),
+        Arc::new(plan_mode::Exit),
+        Arc::new(sleep::Sleep),
         Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
         Arc::new(web_fetch::WebFetch),
         Arc::new(lsp::Lsp { servers }),
@@ -239,11 +249,27 @@ pub(crate) struct Answer {
     pub(crate) images: Vec<Image>,
     /// What others spent for it, which counts as the caller's own.
     pub(crate) usage: Option<Usage>,
+    /// What only the loop itself can do; its own answer takes the place of this one.
+    pub(crate) wish: Option<Box<Wish>>,
+}
+
+/// What a tool asks of the loop: control tools check their arguments and leave the rest to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Todo(Vec<Todo>),
+    Ask { question: String },
+    EnterPlanMode,
+    ExitPlanMode { plan: String },
 }
 
 impl Answer {
     pub(crate) fn done(text: impl Into<String>) -> Self {
         Self { ok: true, text: text.into(), ..Self::default() }
+    }
+
+    /// The arguments are sound; the loop does the rest.
+    pub(crate) fn wishing(wish: Wish) -> Self {
+        Self { ok: true, wish: Some(Box::new(wish)), ..Self::default() }
     }
 
     /// Input the model must mend; says how.

@@ -8,6 +8,7 @@ mod model_server;
 
 mod agent_tool;
 mod bad_input;
+mod context;
 mod fan;
 mod hazards;
 mod headless;
@@ -18,6 +19,7 @@ mod outliving;
 mod permission;
 mod personas;
 mod search;
+mod sessions;
 mod skills;
 mod steering;
 mod tasks;
