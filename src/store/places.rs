@@ -17,7 +17,6 @@ pub(crate) struct Places {
 /// Whether the user has said that the project's configuration may act.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Trust {
-    #[cfg_attr(not(test), expect(dead_code, reason = "`decode trust` is not built yet"))]
     Given,
     /// The safe state: a repository that was just cloned acts on nothing.
     #[default]
