@@ -54,7 +54,7 @@ fn bounded(diff: &str) -> String {
     for (at, line) in diff.split_inclusive('\n').enumerate() {
         if at == LINES || shown.len() + line.len() > BYTES {
             let missing = diff.split_inclusive('\n').count() - at;
-            let _ = write!(shown, "[cut: {} of the diff more]\n", text::count(missing, "line", "lines"));
+            let _ = writeln!(shown, "[cut: {} of the diff more]", text::count(missing, "line", "lines"));
             break;
         }
         shown.push_str(line);

@@ -193,6 +193,7 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     next: AtomicI64,
     tasks: [JoinHandle<()>; 2],
+    #[cfg_attr(not(test), expect(dead_code, reason = "held, so that the server ends with the connection"))]
     process: Process,
 }
 

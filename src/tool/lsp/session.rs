@@ -116,10 +116,6 @@ impl Session {
         &self.launch.name
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.launch.root
-    }
-
     pub(super) fn is_over(&self) -> bool {
         self.connection.heard().borrow().over.is_some()
     }
