@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
-use super::here::InProcess;
+use super::here::{InProcess, Person};
 use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
@@ -35,34 +35,34 @@ pub(super) struct Args {
 
     /// Go on with the last session of this project
     #[arg(short = 'c', long = "continue")]
-    go_on: bool,
+    pub(super) go_on: bool,
 
     /// Go on with a session by its id, or with a run's
     #[arg(short, long, value_name = "ID", conflicts_with = "go_on")]
-    resume: Option<String>,
+    pub(super) resume: Option<String>,
 
     /// The id of the session, a UUID
     #[arg(long, value_name = "UUID")]
-    session_id: Option<uuid::Uuid>,
+    pub(super) session_id: Option<uuid::Uuid>,
 
     /// Text after the persona's own prompt
     #[arg(long, value_name = "TEXT")]
-    append_system_prompt: Option<String>,
+    pub(super) append_system_prompt: Option<String>,
 
     /// The report is JSON that satisfies this schema
     #[arg(long, value_name = "FILE")]
-    json_schema: Option<PathBuf>,
+    pub(super) json_schema: Option<PathBuf>,
 
     /// Requests to the model at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_turns: Option<u64>,
+    pub(super) max_turns: Option<u64>,
 
     /// The other end: run the attempt whose brief lies there
     #[arg(long, value_name = "DIR", hide = true)]
-    attempt: Option<PathBuf>,
+    pub(super) attempt: Option<PathBuf>,
 
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
@@ -106,7 +106,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     })
 }
 
-fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags::Limits {
+pub(super) fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags::Limits {
     use super::flags::Limits;
     use crate::model::budget::Budget;
     let base = match limits {
@@ -116,14 +116,14 @@ fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags:
     Limits::Some(Budget { requests: Some(turns), ..base })
 }
 
-fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
+pub(super) fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::usage(format!("`{}` cannot be read: {error}", path.display())))?;
     serde_json::from_str(&text).map_err(|error| CliError::usage(format!("`{}` is not JSON: {error}", path.display())))
 }
 
 /// The session file to go on with.
-fn resumed(args: &Args, state: &StateRoot) -> Result<Option<PathBuf>, CliError> {
+pub(super) fn resumed(args: &Args, state: &StateRoot) -> Result<Option<PathBuf>, CliError> {
     if args.go_on {
         let project = wire::project(args.common.cwd.as_deref())?;
         let run = runs::resolve(state, &RunName::Last, &project)?;
@@ -163,6 +163,7 @@ async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common)
         sink,
         interrupt: interrupt.clone(),
         last: last.clone(),
+        person: Person::Nobody,
     };
     let world = wire::world_here(directory.clone(), asked.handover, Arc::new(in_process))?;
     let (to, calls) = mpsc::unbounded_channel();
