@@ -22,10 +22,10 @@ use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
 use crate::model::report::{Outcome, Report};
 use crate::model::usage::Usage;
-use crate::store::{AttemptDir, StateRoot};
 use crate::store::attempt::{self, Claimed, Claiming};
 use crate::store::handover::Handover;
 use crate::store::key::Key;
+use crate::store::{AttemptDir, StateRoot};
 
 /// What a person who comes to look can do.
 const KEYS: &str = "type to steer · Esc holds · Ctrl-D leaves · /help · Alt-n Alt-p other windows · Alt-w list";

@@ -142,6 +142,7 @@ impl Session<'_> {
             // A session that ended without a word was left, and is not to be opened once more.
             child.retries = 0;
         }
+        asked.start_line = asked::start_line(&asked.new.children, &asked.handover, asked.new.spec.limits);
         Ok(asked)
     }
 

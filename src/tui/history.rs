@@ -56,7 +56,8 @@ impl History {
         lines.retain(|kept| kept != line);
         lines.push(line.to_owned());
         let from = lines.len().saturating_sub(LINES);
-        let text: String = lines[from..].iter().map(|line| format!("{}\n", serde_json::Value::from(line.as_str()))).collect();
+        let text: String =
+            lines[from..].iter().map(|line| format!("{}\n", serde_json::Value::from(line.as_str()))).collect();
         if let Some(directory) = self.path.parent() {
             let _ = make_private(directory);
         }
@@ -127,7 +128,12 @@ mod tests {
         for line in secrets {
             assert!(is_secret(line), "{line}");
         }
-        for line in ["fix the tokenizer now", "count tokens once", "look at src/a/very/long/path/to/some/file_number_1.rs", "task-5 please"] {
+        for line in [
+            "fix the tokenizer now",
+            "count tokens once",
+            "look at src/a/very/long/path/to/some/file_number_1.rs",
+            "task-5 please",
+        ] {
             assert!(!is_secret(line), "{line}");
         }
     }

@@ -136,11 +136,8 @@ impl View {
 
     fn begin_completion(&mut self) {
         let before = self.input.before_cursor();
-        let known = complete::Known {
-            skills: &self.known.skills,
-            personas: &self.known.personas,
-            paths: &*self.known.paths,
-        };
+        let known =
+            complete::Known { skills: &self.known.skills, personas: &self.known.personas, paths: &*self.known.paths };
         // A command stands at the start of the text, not of any line of it.
         let before = if self.input.is_first_line() { before } else { format!(" {before}") };
         let Some(mut completion) = complete::complete(&before, &known) else { return };

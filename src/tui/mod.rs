@@ -16,6 +16,8 @@ mod plain;
 mod region;
 mod screen;
 mod slash;
+#[cfg(test)]
+mod tests;
 mod view;
 mod wrap;
 

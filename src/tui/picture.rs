@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::paint::{self, DIM, short};
 use super::region::Picture;
-use super::view::{Phase, Thoughts, View, tokens};
+use super::view::{Last, Phase, Thoughts, View, tokens};
 use super::wrap::{wrap, wrap_all};
 use crate::agent::event::QuestionKind;
 use crate::text;
@@ -55,9 +55,11 @@ impl View {
         if !self.live.trim().is_empty() {
             rows.extend(tail(&self.live, Style::new(), columns));
         }
-        rows.extend(self.running.iter().map(|running| {
-            Line::from(text::one_line(&format!("• {} {} …", running.name, running.summary), columns))
-        }));
+        rows.extend(
+            self.running.iter().map(|running| {
+                Line::from(text::one_line(&format!("• {} {} …", running.name, running.summary), columns))
+            }),
+        );
         rows
     }
 
@@ -184,7 +186,7 @@ impl View {
         let all = &completion.candidates;
         let from = at.unwrap_or(0).saturating_sub(LIST_ROWS - 1);
         let row = |(number, name): (usize, &String)| {
-            let line = text::one_line(&format!("  {}", short(name)), columns);
+            let line = format!("  {}", text::one_line(&short(name), columns.saturating_sub(2)));
             if *at == Some(number) { Line::from(line).reversed() } else { Line::styled(line, DIM) }
         };
         let mut rows: Vec<Line<'static>> = all.iter().enumerate().skip(from).take(LIST_ROWS).map(row).collect();
@@ -198,7 +200,11 @@ impl View {
     pub(super) fn take_rows(&mut self, columns: u16) -> Vec<Line<'static>> {
         let mut rows = wrap_all(&self.take_finished(), usize::from(columns));
         // Neighbours each bring their blank line.
-        rows.dedup_by(|next, before| next.width() == 0 && before.width() == 0);
+        rows.retain(|row| {
+            let now = if row.width() == 0 { Last::Blank } else { Last::Text };
+            let before = std::mem::replace(&mut self.last, now);
+            (before, now) != (Last::Blank, Last::Blank)
+        });
         rows
     }
 }

@@ -93,6 +93,8 @@ pub(super) struct View {
     pub(super) columns: u16,
     /// Lines above, not handed out yet.
     finished: Vec<Line<'static>>,
+    /// The last row handed out.
+    pub(super) last: Last,
     pub(super) phase: Phase,
     pub(super) agent: String,
     pub(super) mode: Option<Mode>,
@@ -116,6 +118,13 @@ pub(super) struct View {
     pub(super) attention: Attention,
 }
 
+/// What the last row above is: two blank ones never follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Last {
+    Blank,
+    Text,
+}
+
 /// Whether a person should be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attention {
@@ -129,6 +138,7 @@ impl View {
             known,
             columns: 80,
             finished: Vec::new(),
+            last: Last::Text,
             phase: Phase::Ready,
             agent: String::new(),
             mode: None,
@@ -366,8 +376,11 @@ impl View {
             text::count(usize::try_from(usage.requests).unwrap_or(usize::MAX), "request", "requests"),
             tokens(usage.tokens())
         );
-        let words =
-            if detail.is_empty() { format!("== {outcome} · {used}") } else { format!("== {outcome}: {detail} · {used}") };
+        let words = if detail.is_empty() {
+            format!("== {outcome} · {used}")
+        } else {
+            format!("== {outcome}: {detail} · {used}")
+        };
         let line = Line::from(words).bold();
         self.finished.push(match outcome {
             Outcome::Done => line.green(),

@@ -31,7 +31,7 @@ pub(super) fn wrap(line: &Line<'_>, columns: usize, indent: usize) -> Vec<Line<'
     let mut room = columns;
     loop {
         let end = fitting(rest, room);
-        let mut row = if rows.is_empty() { Vec::new() } else { vec![Span::raw(" ".repeat(columns - room))] };
+        let mut row = if room == columns { Vec::new() } else { vec![Span::raw(" ".repeat(columns - room))] };
         row.extend(spans(&rest[..end]));
         rows.push(Line::from(row).style(line.style));
         rest = &rest[end..];
@@ -42,9 +42,17 @@ pub(super) fn wrap(line: &Line<'_>, columns: usize, indent: usize) -> Vec<Line<'
     }
 }
 
-/// Many lines.
+/// Many lines, each with rows after the first that begin below its text.
 pub(super) fn wrap_all(lines: &[Line<'_>], columns: usize) -> Vec<Line<'static>> {
-    lines.iter().flat_map(|line| wrap(line, columns, 0)).collect()
+    lines.iter().flat_map(|line| wrap(line, columns, indentation(line))).collect()
+}
+
+/// The columns before the text of a line: spaces, and the mark of a list.
+fn indentation(line: &Line<'_>) -> usize {
+    let text = line.to_string();
+    let rest = text.trim_start_matches(' ');
+    let mark = ["• ", "- ", "* ", "> ", "? "].iter().any(|mark| rest.starts_with(mark));
+    text.len() - rest.len() + if mark { 2 } else { 0 }
 }
 
 /// How many cells go into `columns`: up to the last space that fits, else as many as fit.

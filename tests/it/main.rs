@@ -14,6 +14,7 @@ mod limits;
 mod models;
 mod outliving;
 mod permission;
+mod session;
 mod steering;
 mod verbs;
 mod windows;
