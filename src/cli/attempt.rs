@@ -26,6 +26,7 @@ use crate::store::attempt::{self, Claimed, Claiming};
 use crate::store::handover::Handover;
 use crate::store::key::Key;
 use crate::store::{AttemptDir, StateRoot};
+use crate::tui::Opens;
 
 /// What a person who comes to look can do.
 const KEYS: &str = "type to steer · Esc holds · Ctrl-D leaves · /help · Alt-n Alt-p other windows · Alt-w list";
@@ -68,6 +69,7 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
     let opening = Opening {
         form: window::form(&handover.environment),
         colours: window::colours(&handover.environment, ColorFlag::Auto),
+        opens: Opens::AtWork,
         state: &state_of(&claimed)?,
         project: Path::new(&brief.lease.path),
         leave: window::detach(brief.run.as_str()),

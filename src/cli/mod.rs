@@ -34,6 +34,7 @@ mod supervise;
 mod viewer;
 mod wait;
 mod window;
+mod windowless;
 mod wire;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -3,11 +3,13 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use crate::tui::Paths;
+
 /// Names that are looked at in one directory.
 const MOST: usize = 2_000;
 
 /// A function that lists the paths which begin so.
-pub(super) fn beneath(project: PathBuf) -> Arc<dyn Fn(&str) -> Vec<String> + Send + Sync> {
+pub(super) fn beneath(project: PathBuf) -> Paths {
     Arc::new(move |start| list(&project, start))
 }
 

@@ -24,6 +24,7 @@ use crate::model::child::Evidence;
 use crate::model::run::Place;
 use crate::store::{RunDir, StateRoot, parts, run as runs};
 use crate::supervisor::{self, Call};
+use crate::tui::Opens;
 
 /// Whether what was asked for is a session: flags that want the answer of a run elsewhere say that it is none.
 pub(super) fn fits(args: &Args) -> bool {
@@ -65,7 +66,7 @@ struct Session<'a> {
 
 /// What the person wants first.
 enum First {
-    Task(Prompt),
+    Task(Box<Prompt>),
     Leave(u8),
 }
 
@@ -81,6 +82,7 @@ impl Session<'_> {
                 Form::Plain | Form::Nothing => Form::Plain,
             },
             colours: window::colours(&environment, self.common.color),
+            opens: Opens::ForATask,
             state: &self.state,
             project: &project,
             leave: Leave::Quit,
@@ -113,7 +115,7 @@ impl Session<'_> {
         let task = match task {
             Some(task) => task,
             None => match self.first(face, &mut typed, interrupt.subscribe()).await {
-                First::Task(task) => task,
+                First::Task(task) => *task,
                 First::Leave(code) => return Ok((None, code)),
             },
         };
@@ -182,7 +184,7 @@ impl Session<'_> {
             match next {
                 None | Some(Typed::Command(Command::Quit)) => return First::Leave(exit::DONE),
                 Some(Typed::Line { text, .. } | Typed::FollowUp { text, .. }) => {
-                    return First::Task(Prompt::new(text));
+                    return First::Task(Box::new(Prompt::new(text)));
                 }
                 Some(Typed::Command(Command::Compact)) => face.line(Line::from("-- nothing was said yet").dim()),
                 Some(Typed::Command(command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_)))) => {

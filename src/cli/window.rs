@@ -14,7 +14,7 @@ use crate::agent::event::{AgentEvent, Sink};
 use crate::agent::{Command, Typed};
 use crate::model::persona::Mode;
 use crate::store::StateRoot;
-use crate::tui::{Colours, History, Invoke, Known, Plain, Screen, Setup};
+use crate::tui::{Colours, History, Invoke, Known, Opens, Plain, Screen, Setup};
 
 /// What may wait for the loop; a person types slower.
 const WAITING: usize = 64;
@@ -66,6 +66,7 @@ pub(super) enum Leave {
 pub(super) struct Opening<'a> {
     pub(super) form: Form,
     pub(super) colours: Colours,
+    pub(super) opens: Opens,
     pub(super) state: &'a StateRoot,
     pub(super) project: &'a Path,
     pub(super) leave: Leave,
@@ -90,6 +91,7 @@ impl Face {
                     known: known(opening.project),
                     history: History::at(opening.state.history(opening.project)),
                     colours: opening.colours,
+                    opens: opening.opens,
                     terminal: terminal_name(),
                     out: output::terminal,
                     invoke: invoke(),
@@ -114,6 +116,13 @@ impl Face {
             Form::Nothing => Self::Nothing,
         };
         Ok((face, says, typed))
+    }
+
+    /// Lines that are text already, foreign as they may be.
+    pub(super) fn text(&self, text: &str) {
+        for line in crate::text::without_controls(text).lines() {
+            self.line(Line::from(line.to_owned()));
+        }
     }
 
     /// A line of our own.

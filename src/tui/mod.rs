@@ -25,4 +25,4 @@ pub(crate) use history::History;
 pub(crate) use plain::Plain;
 pub(crate) use region::Colours;
 pub(crate) use screen::{Invoke, Screen, Setup};
-pub(crate) use view::Known;
+pub(crate) use view::{Known, Opens, Paths};

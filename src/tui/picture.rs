@@ -70,7 +70,7 @@ impl View {
         let open = self.todos.iter().position(|todo| todo.state != crate::agent::event::TodoState::Completed);
         // Around what is worked on.
         let from = open.unwrap_or(0).saturating_sub(1).min(todos.len().saturating_sub(LIST_ROWS));
-        rows.extend(todos.into_iter().skip(from).take(LIST_ROWS).map(|line| cut(line, columns)));
+        rows.extend(todos.into_iter().skip(from).take(LIST_ROWS).map(|line| cut(&line, columns)));
         let queued = self.queued.iter().take(LIST_ROWS).map(|(by, text)| {
             let who = if by.starts_with("person ") { String::new() } else { format!(" of {}", short(by)) };
             Line::styled(text::one_line(&format!("queued{who}: {}", short(text)), columns), DIM)
@@ -216,8 +216,7 @@ fn tail(growing: &str, style: Style, columns: usize) -> Vec<Line<'static>> {
     rows.split_off(rows.len().saturating_sub(LIVE_ROWS))
 }
 
-fn cut(line: Line<'static>, columns: usize) -> Line<'static> {
-    let style = line.style;
+fn cut(line: &Line<'_>, columns: usize) -> Line<'static> {
     // Not `one_line`: the indentation is part of it.
-    wrap(&line, columns, 0).into_iter().next().unwrap_or_default().style(style)
+    wrap(line, columns, 0).into_iter().next().unwrap_or_default()
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::history::History;
 use super::region::{Colours, Region};
-use super::view::{Action, Attention, Known, Phase, View};
+use super::view::{Action, Attention, Known, Opens, Phase, View};
 use crate::agent::Typed;
 use crate::agent::event::{AgentEvent, Sink};
 
@@ -36,6 +36,7 @@ pub(crate) struct Setup {
     pub(crate) known: Known,
     pub(crate) history: History,
     pub(crate) colours: Colours,
+    pub(crate) opens: Opens,
     /// The person's terminal, as in `pts/3`.
     pub(crate) terminal: String,
     pub(crate) out: Out,
@@ -135,7 +136,7 @@ struct Loop {
 
 impl Loop {
     fn new(setup: Setup, held: Held) -> Self {
-        let view = View::new(setup.known.clone(), setup.history.lines());
+        let view = View::new(setup.known.clone(), setup.history.lines(), setup.opens);
         let region = Region::new((setup.out)(), setup.colours);
         let drawn = Instant::now();
         let keys = Some(EventStream::new());

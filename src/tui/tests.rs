@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::Position;
 use ratatui::text::{Line, Text};
 
-use super::view::{Action, Known, Phase, View};
+use super::view::{Action, Known, Opens, Phase, View};
 use crate::agent::Command;
 use crate::agent::event::{AgentEvent, QuestionKind, Todo, TodoState};
 use crate::model::persona::Mode;
@@ -34,7 +34,7 @@ impl Shown {
                 all.iter().filter(|path| path.starts_with(start)).map(|path| (*path).to_owned()).collect()
             }),
         };
-        let mut view = View::new(known, vec!["what I wrote before".to_owned()]);
+        let mut view = View::new(known, vec!["what I wrote before".to_owned()], Opens::ForATask);
         view.columns = columns;
         Self { view, above: Vec::new(), size: (columns, rows) }
     }

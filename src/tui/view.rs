@@ -21,20 +21,30 @@ use crate::text;
 /// The end of a growing answer that is kept at hand: more than any screen shows.
 const LIVE_BYTES: usize = 16 * 1024;
 
+/// Lists the paths of a project that begin so; directories end in a slash.
+pub(crate) type Paths = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
 /// What a person can name.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) personas: Vec<String>,
     /// Names and descriptions.
     pub(crate) skills: Vec<(String, String)>,
-    /// Paths of the project that begin so; directories end in a slash.
-    pub(crate) paths: Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    pub(crate) paths: Paths,
 }
 
 impl Default for Known {
     fn default() -> Self {
         Self { personas: Vec::new(), skills: Vec::new(), paths: Arc::new(|_| Vec::new()) }
     }
+}
+
+/// What there is when it opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opens {
+    /// Nothing yet: the first line is the task.
+    ForATask,
+    AtWork,
 }
 
 /// What a key asks for beyond the view.
@@ -133,13 +143,16 @@ pub(super) enum Attention {
 }
 
 impl View {
-    pub(super) fn new(known: Known, history: Vec<String>) -> Self {
+    pub(super) fn new(known: Known, history: Vec<String>, opens: Opens) -> Self {
         Self {
             known,
             columns: 80,
             finished: Vec::new(),
             last: Last::Text,
-            phase: Phase::Ready,
+            phase: match opens {
+                Opens::ForATask => Phase::Ready,
+                Opens::AtWork => Phase::Working,
+            },
             agent: String::new(),
             mode: None,
             model: String::new(),

@@ -361,3 +361,32 @@ fn what_looks_like_a_key_is_not_kept_among_the_lines() {
         .collect();
     assert_eq!(kept, ["\"an honest line\"\n"]);
 }
+
+#[test]
+fn a_child_without_a_window_is_seen_by_its_log_and_steered_on_the_same_line() {
+    let script = Script::steps(vec![
+        looks(),
+        Step::text("It is at src/lib.rs:1.").gated(),
+        Step::text("Both, see src/lib.rs:2."),
+    ]);
+    let environment = Environment::with_model(script);
+    let words = ["--model", MODEL, "Where does it start, and why?", "Where does it end, and why?"];
+    let run = environment.detached(&words);
+    environment.wait_for_requests(4);
+    environment.tmux(environment.socket(), &["kill-window", "-t", &run.claimed(1, 1, "pane")]);
+    let status = run.attempt(1, 1).join("status.md");
+    wait_for("it has no window", || read(&status).contains("window: gone").then_some(()));
+    let person = Person::starts(&environment, 90, 24, &format!("attach {}", run.child(1)));
+    person.sees("its window is closed");
+    person.sees("> read src/lib.rs");
+    person.says("and where does it end?");
+    person.sees("queued] and where does it end?");
+    environment.model().release();
+    person.sees("left with 0");
+    let all = person.scrollback();
+    assert!(all.contains("Both, see src/lib.rs:2."), "{all}");
+    let said = run.said(1, 1);
+    assert!(said.iter().any(|(by, text)| by.starts_with("send") && text == "and where does it end?"), "{said:?}");
+    person.goes();
+    run.wait().expect_code(0);
+}
