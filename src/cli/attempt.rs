@@ -71,7 +71,8 @@ async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> R
         colours: window::colours(&handover.environment, ColorFlag::Auto),
         opens: Opens::AtWork,
         state: &state_of(&claimed)?,
-        project: Path::new(&brief.lease.path),
+        project: Path::new(&brief.lease.project),
+        files: Path::new(&brief.lease.path),
         leave: window::detach(brief.run.as_str()),
     };
     let (face, types, typed) = Face::open(opening)?;

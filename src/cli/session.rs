@@ -85,12 +85,13 @@ impl Session<'_> {
             opens: Opens::ForATask,
             state: &self.state,
             project: &project,
+            files: &project,
             leave: Leave::Quit,
         };
         let (face, _types, typed) = Face::open(opening)?;
         let interrupt = Arc::new(watch::channel(Interrupt::None).0);
         let (stops, calls) = mpsc::unbounded_channel();
-        listen(stops, interrupt.clone())?;
+        listen(stops, interrupt.clone(), face.clone())?;
         self.greet(&face, &asked);
         let result = self.work(&face, task, typed, calls, interrupt).await;
         face.close().await;
@@ -249,8 +250,15 @@ fn announce(face: &Face, asked: &Asked) {
 }
 
 /// INT, TERM and a closed terminal end the session within a second, with what there is.
-fn listen(to: mpsc::UnboundedSender<Call>, interrupt: Arc<watch::Sender<Interrupt>>) -> Result<(), CliError> {
+fn listen(
+    to: mpsc::UnboundedSender<Call>,
+    interrupt: Arc<watch::Sender<Interrupt>>,
+    face: Face,
+) -> Result<(), CliError> {
     signals::on_each(move |said| {
+        if said == Said::Hup {
+            face.gone();
+        }
         interrupt.send_replace(match said {
             Said::Int => Interrupt::CtrlC,
             Said::Term | Said::Hup => Interrupt::Terminate,

@@ -68,7 +68,10 @@ pub(super) struct Opening<'a> {
     pub(super) colours: Colours,
     pub(super) opens: Opens,
     pub(super) state: &'a StateRoot,
+    /// Whose personas and lines of earlier sessions these are.
     pub(super) project: &'a Path,
+    /// Where paths are completed: the workspace, where it is not the project itself.
+    pub(super) files: &'a Path,
     pub(super) leave: Leave,
 }
 
@@ -88,7 +91,7 @@ impl Face {
         let face = match opening.form {
             Form::Screen => {
                 let setup = Setup {
-                    known: known(opening.project),
+                    known: known(opening.project, opening.files),
                     history: History::at(opening.state.history(opening.project)),
                     colours: opening.colours,
                     opens: opening.opens,
@@ -107,7 +110,7 @@ impl Face {
                     // A terminal that is gone is no reason to stop.
                     output::line(text);
                 };
-                let plain = Arc::new(Plain::new(known(opening.project), invoke(), print));
+                let plain = Arc::new(Plain::new(known(opening.project, opening.files), invoke(), print));
                 if output::input_is_terminal() {
                     read_lines(plain.clone(), types, opening.leave);
                 }
@@ -176,10 +179,10 @@ impl Sink for Face {
     }
 }
 
-fn known(project: &Path) -> Known {
+fn known(project: &Path, files: &Path) -> Known {
     let personas = wire::catalog(project).entries;
     let personas = personas.iter().filter(|entry| !entry.persona.subagent).map(|entry| entry.persona.name.clone());
-    Known { personas: personas.collect(), skills: Vec::new(), paths: paths::beneath(project.to_owned()) }
+    Known { personas: personas.collect(), skills: Vec::new(), paths: paths::beneath(files.to_owned()) }
 }
 
 /// Makes a skill's text. There are none yet, so that none is ever asked for.

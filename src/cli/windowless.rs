@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ratatui::style::Stylize;
@@ -39,7 +40,8 @@ async fn view(dir: &AttemptDir, target: &Target) -> Result<u8, CliError> {
         colours: window::colours(&environment, ColorFlag::Auto),
         opens: Opens::AtWork,
         state: &wire::state_root()?,
-        project: std::path::Path::new(&brief.lease.path),
+        project: Path::new(&brief.lease.project),
+        files: Path::new(&brief.lease.path),
         leave: Leave::Quit,
     };
     let (face, _types, mut typed) = Face::open(opening)?;
@@ -84,7 +86,7 @@ fn pass_on(face: &Face, dir: &AttemptDir, nonce: &str, target: &Target, typed: T
 
 /// A log that is read as it grows, whole lines at a time.
 struct Log {
-    path: std::path::PathBuf,
+    path: PathBuf,
     at: u64,
 }
 

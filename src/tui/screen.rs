@@ -4,12 +4,14 @@
 //! nothing. The terminal is given back on every way out. Deliberately absent: what there is to see (`view.rs`).
 
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
 use futures_util::StreamExt;
+use nix::fcntl::OFlag;
 use ratatui::text::Line;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::task::JoinHandle;
@@ -128,6 +130,7 @@ struct Loop {
     region: Region<Box<dyn Write + Send>>,
     /// `None` once the terminal is gone.
     keys: Option<EventStream>,
+    silence: Option<OwnedFd>,
     shown: Shown,
     drawn: Instant,
     touched: Option<Instant>,
@@ -140,7 +143,7 @@ impl Loop {
         let region = Region::new((setup.out)(), setup.colours);
         let drawn = Instant::now();
         let keys = Some(EventStream::new());
-        Self { setup, view, region, keys, shown: Shown::Stale, drawn, touched: None, _held: held }
+        Self { setup, view, region, keys, silence: None, shown: Shown::Stale, drawn, touched: None, _held: held }
     }
 
     async fn run(mut self, mut told: mpsc::UnboundedReceiver<Told>) {
@@ -171,7 +174,7 @@ impl Loop {
                         self.shown = Shown::Stale;
                     }
                     // A terminal that cannot be read is gone. To ask it again would be to ask for ever.
-                    Some(Err(_)) | None => self.keys = None,
+                    Some(Err(_)) | None => self.hang_up(),
                 },
                 () = tokio::time::sleep_until(frame), if self.shown == Shown::Stale => self.draw(),
             }
@@ -183,10 +186,21 @@ impl Loop {
             Told::Event(event) => self.view.apply(&event),
             Told::Lines(lines) => self.view.say(lines),
             Told::OfPerson(text) => self.view.say_of_person(&text),
-            Told::Gone => self.keys = None,
+            Told::Gone => self.hang_up(),
             Told::Close => return Next::Close,
         }
         Next::GoOn
+    }
+
+    /// Reads no more. crossterm's reader asks a terminal that is gone again and again, without a pause, and hears nobody
+    /// meanwhile; given a pipe that stays silent it comes to rest and is heard.
+    fn hang_up(&mut self) {
+        if let Ok((silent, open)) = nix::unistd::pipe2(OFlag::O_NONBLOCK | OFlag::O_CLOEXEC)
+            && nix::unistd::dup2_stdin(silent).is_ok()
+        {
+            self.silence = Some(open);
+        }
+        self.keys = None;
     }
 
     fn happened(&mut self, event: &Event) {
