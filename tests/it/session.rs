@@ -390,3 +390,26 @@ fn a_child_without_a_window_is_seen_by_its_log_and_steered_on_the_same_line() {
     person.goes();
     run.wait().expect_code(0);
 }
+
+#[test]
+fn commands_change_who_works_before_the_first_line_and_after_it() {
+    let environment = Environment::with_model(Script::steps(vec![Step::text("One."), Step::text("Two.")]));
+    let person = Person::starts(&environment, 100, 24, &format!("--model {MODEL}"));
+    person.sees("ready · build · default");
+    person.says("/agent explore");
+    person.sees("ready · explore");
+    person.says("/agent nobody");
+    person.sees("nobody");
+    person.says("begin");
+    person.sees("waits for you · explore");
+    person.says("/mode plan");
+    person.sees("waits for you · explore · plan");
+    person.says("/halp");
+    person.sees("did you mean /help?");
+    person.says("more");
+    person.sees("Two.");
+    let said = environment.model().requests();
+    assert_eq!(said.len(), 2, "no command is sent to the model");
+    let tools = said[0].body["tools"].to_string();
+    assert!(!tools.contains("\"write\""), "explore reads only: {tools}");
+}
