@@ -413,3 +413,31 @@ fn commands_change_who_works_before_the_first_line_and_after_it() {
     let tools = said[0].body["tools"].to_string();
     assert!(!tools.contains("\"write\""), "explore reads only: {tools}");
 }
+
+#[test]
+fn a_list_a_question_and_a_plan_are_shown_and_answered_at_the_line() {
+    let tasks = json!({"tasks": [
+        {"content": "look around", "status": "in_progress"},
+        {"content": "write it down", "status": "pending"},
+    ]});
+    let script = Script::steps(vec![
+        Step::call("call-1", "todo_write", &tasks),
+        Step::call("call-2", "ask_user", &json!({"question": "Which colour?"})),
+        Step::call("call-3", "exit_plan_mode", &json!({"plan": "# The plan\n\n1. look"})),
+        Step::text("Carried out."),
+    ]);
+    let environment = Environment::with_model(script);
+    let person = Person::starts(&environment, 80, 30, &format!("--model {MODEL} --permission-mode plan"));
+    person.sees("ready · build · plan");
+    person.says("plan it");
+    let asked = person.sees("? Which colour?");
+    assert!(asked.contains("[>] look around\n  [ ] write it down"), "{asked}");
+    // A single key is a word of the answer here.
+    person.says("yellow");
+    let plan = person.sees("[y] go on");
+    assert!(plan.contains("# The plan"), "{plan}");
+    person.types("y");
+    person.sees("Carried out.");
+    let told = tools(&environment);
+    assert!(told[1].contains("yellow"), "{told:?}");
+}
