@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::call::is_evidence;
 use super::conversation::Conversation;
-use super::event::{self, AgentEvent, Sink};
 use super::person;
+use super::event::{self, AgentEvent, Sink};
 use super::report::{self, End, Tally};
 use super::turn::Turn;
 use super::wheel::{Cut, Origin, Sources, Wheel};
@@ -482,7 +482,8 @@ fn earlier(dir: &AttemptDir, brief: &Brief) -> Option<PathBuf> {
         Start::Resumed(attempt) | Start::Continued(attempt, _) => *attempt,
     };
     // An attempt that died before it had copied its session left none; the one before it holds the same.
-    let of_this_session = |path: &Path| session::id_of(path).is_ok_and(|id| id.as_ref() == Some(&brief.session));
+    let of_this_session =
+        |path: &Path| session::id_of(path).is_ok_and(|id| id.as_ref() == Some(&brief.session));
     let own = (1..=newest).rev().map(|attempt| dir.sibling(attempt).session()).find(|path| of_this_session(path));
     own.or_else(|| brief.spec.resume.as_ref().map(PathBuf::from))
 }

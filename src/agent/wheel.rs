@@ -346,7 +346,9 @@ impl Wheel {
         match typed {
             Typed::Key => {}
             Typed::Command(Command::Quit) => self.quit = true,
-            Typed::Command(command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_) | Command::Compact)) => {
+            Typed::Command(
+                command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_) | Command::Compact),
+            ) => {
                 self.person_ms = Some(self.key_ms);
                 self.commands.push_back(command);
             }
