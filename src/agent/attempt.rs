@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use super::call::is_evidence;
 use super::conversation::Conversation;
-use super::person;
 use super::event::{self, AgentEvent, Sink};
+use super::person::{self, Listeners};
 use super::report::{self, End, Tally};
 use super::turn::Turn;
 use super::wheel::{Cut, Origin, Sources, Wheel};
@@ -22,7 +22,7 @@ use crate::machine::gate::Policy;
 use crate::machine::schema;
 use crate::machine::spend::Price;
 use crate::model::brief::{Brief, Start};
-use crate::model::child::{Ask, Failure, FailureKind};
+use crate::model::child::{Failure, FailureKind};
 use crate::model::message::{AssistantMessage, Message, StopReason};
 use crate::model::persona::Mode;
 use crate::model::rule::Rule;
@@ -159,8 +159,19 @@ impl Attempt {
         let missing = |error: SessionError| Failure::new(FailureKind::Missing, text::chain(&error));
         let conversation = conversation(dir, brief, sink.as_ref(), clock).map_err(missing)?;
         let persona = &brief.spec.persona;
-        let answerable = || brief.spec.ask == Ask::Always || parts.typed.is_some() || (parts.attached)();
-        let tools = person::offered(&parts.tools, &persona.tools, answerable);
+        let wheel = Wheel::new(Sources {
+            inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
+            typed: parts.typed,
+            interrupt: parts.interrupt,
+            attached: parts.attached,
+            ask: brief.spec.ask,
+            until: parts.until,
+            clock,
+            sink: Arc::clone(&sink),
+            status: status.clone(),
+        });
+        let listeners = Listeners { could_come: wheel.could_be_answered(), are_there: &|| wheel.somebody_is_there() };
+        let tools = person::offered(&parts.tools, &persona.tools, &listeners);
         let users = UserRules { allow: parts.allow, deny: parts.deny, started_in: persona.mode };
         let lease = Path::new(&brief.lease.path);
         let policy = person::policy(persona, &users, parts.confinement, lease, &parts.environment);
@@ -190,16 +201,7 @@ impl Attempt {
             },
             users: UserRules { deny: policy.deny.clone(), ..users },
             provider: parts.provider,
-            wheel: Wheel::new(Sources {
-                inbox: Inbox::new(dir.clone(), parts.key, names_of(brief)),
-                typed: parts.typed,
-                interrupt: parts.interrupt,
-                attached: parts.attached,
-                ask: brief.spec.ask,
-                clock,
-                sink: Arc::clone(&sink),
-                status: status.clone(),
-            }),
+            wheel,
             status,
             sink,
             clock,
@@ -482,8 +484,7 @@ fn earlier(dir: &AttemptDir, brief: &Brief) -> Option<PathBuf> {
         Start::Resumed(attempt) | Start::Continued(attempt, _) => *attempt,
     };
     // An attempt that died before it had copied its session left none; the one before it holds the same.
-    let of_this_session =
-        |path: &Path| session::id_of(path).is_ok_and(|id| id.as_ref() == Some(&brief.session));
+    let of_this_session = |path: &Path| session::id_of(path).is_ok_and(|id| id.as_ref() == Some(&brief.session));
     let own = (1..=newest).rev().map(|attempt| dir.sibling(attempt).session()).find(|path| of_this_session(path));
     own.or_else(|| brief.spec.resume.as_ref().map(PathBuf::from))
 }

@@ -50,7 +50,9 @@ impl Attempt {
         let mut waiting = VecDeque::from(calls);
         let mut cut = None;
         while let Some(call) = waiting.pop_front() {
-            cut = cut.or_else(|| self.wheel.signal().map(Cut::Signal)).or_else(|| self.wheel.quits().then_some(Cut::Quit));
+            cut = cut
+                .or_else(|| self.wheel.signal().map(Cut::Signal))
+                .or_else(|| self.wheel.quits().then_some(Cut::Quit));
             if cut.is_some() {
                 self.record(&call, &Answer::correction(NOT_RUN))?;
                 continue;

@@ -129,11 +129,10 @@ impl Attempt {
     async fn summary(&mut self, shown: String) -> Summed {
         let input_tokens = context::tokens(prompt::SUMMARISER.len() + shown.len());
         let need = Need { input_tokens, max_tokens: MAX_TOKENS };
-        let max_tokens =
-            match spend::ahead(&self.brief.grant, &self.tally.usage, self.elapsed_s(), self.price, need) {
-                Leave::Free { max_tokens } | Leave::Tight { max_tokens } => max_tokens,
-                Leave::Last { why, .. } | Leave::Nothing { why } => return Summed::Failed(why),
-            };
+        let max_tokens = match spend::ahead(&self.brief.grant, &self.tally.usage, self.elapsed_s(), self.price, need) {
+            Leave::Free { max_tokens } | Leave::Tight { max_tokens } => max_tokens,
+            Leave::Last { why, .. } | Leave::Nothing { why } => return Summed::Failed(why),
+        };
         let request = Request {
             model: self.model.clone(),
             system: prompt::SUMMARISER.to_owned(),
@@ -248,8 +247,7 @@ mod tests {
             input: ToolInput::from_value(serde_json::json!({"path": "a.rs"})),
         };
         let output = "x".repeat(50_000);
-        let result =
-            ToolResult { call: "1".into(), name: "read".into(), ok: false, output, images: Vec::new() };
+        let result = ToolResult { call: "1".into(), name: "read".into(), ok: false, output, images: Vec::new() };
         let messages = [
             user("task", "mend it"),
             user(BY, &"before ".repeat(2_000)),

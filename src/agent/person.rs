@@ -108,7 +108,9 @@ impl Attempt {
             }
             persona.tools = kept;
         }
-        let tools = offered(&self.known, &persona.tools, || self.wheel.could_be_answered());
+        let listeners =
+            Listeners { could_come: self.wheel.could_be_answered(), are_there: &|| self.wheel.somebody_is_there() };
+        let tools = offered(&self.known, &persona.tools, &listeners);
         let lease = Path::new(&self.brief.lease.path);
         self.policy = policy(&persona, &self.users, self.policy.confinement, lease, &self.place.environment);
         self.place.deny.clone_from(&self.policy.deny);
@@ -195,22 +197,28 @@ pub(super) fn policy(
     }
 }
 
-/// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan, and so is a question.
-///
-/// Whether one can is asked only where it matters: it takes a question to tmux.
-pub(super) fn offered(
-    known: &[Arc<dyn Tool>],
-    wanted: &[ToolName],
-    answerable: impl FnOnce() -> bool,
-) -> Vec<Arc<dyn Tool>> {
-    let asks = |name: &ToolName| matches!(name, ToolName::AskUser | ToolName::EnterPlanMode | ToolName::ExitPlanMode);
+/// Who is there to be asked.
+pub(super) struct Listeners<'a> {
+    /// Somebody could come and answer a question.
+    pub(super) could_come: bool,
+    /// Somebody is there now. Asked only where it matters: it takes a question to tmux.
+    pub(super) are_there: &'a dyn Fn() -> bool,
+}
+
+/// The tools of a persona that exist. Plan mode is a trap where nobody can approve the plan, and a question that nobody
+/// can ever answer is a detour.
+pub(super) fn offered(known: &[Arc<dyn Tool>], wanted: &[ToolName], listeners: &Listeners<'_>) -> Vec<Arc<dyn Tool>> {
+    let plans = |name: &ToolName| matches!(name, ToolName::EnterPlanMode | ToolName::ExitPlanMode);
     let there = |name: &ToolName| known.iter().any(|tool| tool.name() == *name);
-    let answerable = wanted.iter().any(|name| asks(name) && there(name)) && answerable();
+    let approvable = wanted.iter().any(|name| plans(name) && there(name)) && (listeners.are_there)();
+    let useful = |name: &ToolName| match name {
+        ToolName::AskUser => listeners.could_come,
+        name => approvable || !plans(name),
+    };
     wanted
         .iter()
         .enumerate()
-        .filter(|(at, name)| !wanted[..*at].contains(name))
-        .filter(|(_, name)| answerable || !asks(name))
+        .filter(|(at, name)| !wanted[..*at].contains(name) && useful(name))
         .filter_map(|(_, name)| known.iter().find(|tool| tool.name() == *name))
         .cloned()
         .collect()

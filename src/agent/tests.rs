@@ -1,5 +1,9 @@
 //! The whole loop with a scripted model and tiny tools on real files. Time is tokio's paused clock.
 
+mod control;
+mod person;
+mod room;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::attempt::run;
 use super::event::{AgentEvent, Sink};
-use super::{Ended, Interrupt, Model, Parts, Switchboard, Typed, Until};
+use super::{Ended, Interrupt, Model, Parts, Switchboard, Typed, Until, prompt};
 use crate::machine::gate::Confinement;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
@@ -46,6 +50,7 @@ fn clock() -> Now {
 /// One step of a scripted answer.
 enum Step {
     Say(&'static str),
+    Think(&'static str),
     Call(&'static str, &'static str, serde_json::Value),
     Stop(StopReason),
     Cost(u64),
@@ -61,14 +66,23 @@ use Step::{Call, Cost, Do, Fail, Hang, Say, Stop};
 #[derive(Default)]
 struct Script {
     answers: Mutex<VecDeque<Vec<Step>>>,
+    /// What requests for a summary are answered with.
+    summaries: Mutex<VecDeque<Vec<Step>>>,
+    summed: Mutex<Vec<Request>>,
     asked: Mutex<Vec<(u64, Request)>>,
 }
 
 impl Provider for Script {
     fn stream(&self, request: Request) -> EventStream {
         assert_sound(&request.messages);
-        self.asked.lock().unwrap().push((clock().mono_ms, request));
-        let steps = self.answers.lock().unwrap().pop_front().unwrap_or_else(|| vec![Say("out of script")]);
+        let answers = if request.system == prompt::SUMMARISER {
+            self.summed.lock().unwrap().push(request);
+            &self.summaries
+        } else {
+            self.asked.lock().unwrap().push((clock().mono_ms, request));
+            &self.answers
+        };
+        let steps = answers.lock().unwrap().pop_front().unwrap_or_else(|| vec![Say("out of script")]);
         let mut usage = Usage { requests: 1, input_tokens: 10, output_tokens: 1, ..Usage::ZERO };
         let mut stop = StopReason::End;
         let mut whole = true;
@@ -76,6 +90,7 @@ impl Provider for Script {
         for step in steps {
             match step {
                 Say(text) => events.push(Ok(Some(ProviderEvent::Text(text.into())))),
+                Step::Think(text) => events.push(Ok(Some(ProviderEvent::Thinking(text.into())))),
                 Call(id, name, input) => {
                     let input = ToolInput::from_value(input);
                     let call = ToolCall { id: id.into(), name: name.into(), input };
@@ -180,21 +195,54 @@ fn control_tools() -> impl Iterator<Item = Arc<dyn Tool>> {
     crate::tool::all(crate::tool::Kit::default()).into_iter().filter(controls)
 }
 
-/// There is nothing to switch to.
-struct Nowhere;
+/// Personas and models to switch to.
+#[derive(Default)]
+struct Board {
+    personas: Vec<Persona>,
+    models: Vec<(&'static str, Arc<Script>)>,
+}
 
-impl Switchboard for Nowhere {
+impl Switchboard for Board {
     fn persona(&self, name: &str) -> Result<(Persona, String), String> {
-        Err(format!("no agent is named `{name}`"))
+        let found = self.personas.iter().find(|persona| persona.name == name).cloned();
+        Ok((found.ok_or_else(|| format!("no agent is named `{name}`"))?, format!("You are {name}.")))
     }
 
     fn model(&self, name: &str) -> Result<Model, String> {
-        Err(format!("no model is named `{name}`"))
+        let found = self.models.iter().find(|model| model.0 == name);
+        let (name, script) = found.ok_or_else(|| format!("no model is named `{name}`"))?;
+        Ok(Model { name: (*name).to_owned(), provider: script.clone(), price: None, window_tokens: 50_000 })
     }
 }
 
 #[derive(Default)]
 struct Seen(Mutex<Vec<AgentEvent>>);
+
+/// What a person waits for before they do something: so many of these events.
+#[derive(Clone, Copy)]
+enum When {
+    Idle(usize),
+    Question(usize),
+    Tool(usize),
+}
+
+impl Seen {
+    async fn until(&self, when: When) {
+        let counted = |event: &&AgentEvent| match when {
+            When::Idle(_) => matches!(event, AgentEvent::Idle),
+            When::Question(_) => matches!(event, AgentEvent::Question { .. }),
+            When::Tool(_) => matches!(event, AgentEvent::ToolStarted { .. }),
+        };
+        let (When::Idle(number) | When::Question(number) | When::Tool(number)) = when;
+        let came = async {
+            while self.0.lock().unwrap().iter().filter(counted).count() < number {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        // The clock is tokio's own: a day is nothing, and a test that waits in vain says so.
+        tokio::time::timeout(Duration::from_hours(24), came).await.expect("what is waited for comes");
+    }
+}
 
 impl Sink for Seen {
     fn emit(&self, event: &AgentEvent) {
@@ -215,6 +263,9 @@ struct World {
     remembered: Arc<Mutex<Vec<Rule>>>,
     until: Until,
     window_tokens: u64,
+    board: Arc<Board>,
+    /// Before all others of their name.
+    more_tools: Vec<Arc<dyn Tool>>,
 }
 
 impl World {
@@ -239,6 +290,8 @@ impl World {
             remembered: Arc::default(),
             until: Until::Report,
             window_tokens: 200_000,
+            board: Arc::default(),
+            more_tools: Vec::new(),
         };
         world.make_dir(1);
         world.script(answers);
@@ -267,16 +320,19 @@ impl World {
         let attached = Arc::clone(&self.attached);
         let parts = Parts {
             provider: self.model.clone(),
-            tools: vec![
-                tiny(ToolName::Grep, Kind::Panics),
-                tiny(ToolName::Bash, Kind::Endless),
-                tiny(ToolName::Write, Kind::Write),
-                tiny(ToolName::Read, Kind::Read),
-                tiny(ToolName::Glob, Kind::Read),
-            ]
-            .into_iter()
-            .chain(control_tools())
-            .collect(),
+            tools: self
+                .more_tools
+                .iter()
+                .cloned()
+                .chain([
+                    tiny(ToolName::Grep, Kind::Panics),
+                    tiny(ToolName::Bash, Kind::Endless),
+                    tiny(ToolName::Write, Kind::Write),
+                    tiny(ToolName::Read, Kind::Read),
+                    tiny(ToolName::Glob, Kind::Read),
+                ])
+                .chain(control_tools())
+                .collect(),
             clock,
             key: Key::from_bytes(KEY),
             allow: Vec::new(),
@@ -293,7 +349,7 @@ impl World {
             max_tokens: 1000,
             window_tokens: self.window_tokens,
             until: self.until,
-            switchboard: Arc::new(Nowhere),
+            switchboard: self.board.clone(),
             typed: self.typed_end.take(),
             interrupt: self.interrupt.subscribe(),
             attached: Arc::new(move || attached.load(Ordering::Relaxed)),
@@ -328,6 +384,21 @@ impl World {
 
     fn status(&self) -> Status {
         crate::front_matter::read(&std::fs::read_to_string(self.dir().status()).unwrap()).unwrap().0
+    }
+
+    fn events(&self) -> Vec<AgentEvent> {
+        self.seen.0.lock().unwrap().clone()
+    }
+
+    /// A person who does one thing after the other, each when it is time.
+    fn person(&self, acts: Vec<(When, Typed)>) -> tokio::task::JoinHandle<()> {
+        let (typed, seen) = (self.typed.clone(), Arc::clone(&self.seen));
+        tokio::spawn(async move {
+            for (when, act) in acts {
+                seen.until(when).await;
+                typed.send(act).await.unwrap();
+            }
+        })
     }
 
     fn log(&self) -> String {
@@ -773,15 +844,24 @@ async fn a_report_cut_by_its_length_is_asked_for_the_rest_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_that_must_be_json_is_mended_once() {
-    let schema = json!({"type": "object", "required": ["sum"]});
+async fn a_report_that_must_be_json_is_mended_three_times_and_no_more() {
+    let schema = json!({"type": "object", "required": ["sum"], "properties": {"sum": {"type": "integer"}}});
     let mut world = World::new(vec![vec![Say("It is 3.")], vec![Say("```json\n{\"sum\": 3}\n```")]]);
     world.brief.spec.schema = Some(schema.clone());
     let ended = world.run().await;
     assert_eq!((ended.exit, ended.report.body.as_str()), (0, "{\"sum\": 3}"));
-    let mut world = World::new(vec![vec![Say("It is 3.")], vec![Say("Three.")]]);
+    let wrong = || vec![Say("{\"sum\": \"three\"}")];
+    let mut world = World::new(vec![vec![Say("It is 3.")], wrong(), wrong(), vec![Say("{\"sum\": 3}")]]);
+    world.brief.spec.schema = Some(schema.clone());
+    assert_eq!(world.run().await.report.body, "{\"sum\": 3}");
+    assert!(world.last_told(1).contains("it is not JSON"), "{}", world.last_told(1));
+    assert!(world.last_told(2).contains("at `/sum`: \"three\" is not of type"), "{}", world.last_told(2));
+    let mut world = World::new(vec![wrong(), wrong(), wrong(), wrong(), vec![Say("{\"sum\": 3}")]]);
     world.brief.spec.schema = Some(schema);
-    assert_eq!(world.run().await.exit, 1);
+    let ended = world.run().await;
+    assert_eq!((ended.exit, ended.report.outcome, world.asked().len()), (1, Outcome::Failed, 4));
+    assert_eq!(ended.report.body, "", "what is wrong is not given as a report");
+    assert!(ended.report.error.unwrap().detail.contains("at `/sum`"));
 }
 
 #[tokio::test(start_paused = true)]

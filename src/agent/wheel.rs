@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::event::{AgentEvent, Sink};
-use super::{Command, Interrupt, Typed};
+use super::{Command, Interrupt, Typed, Until};
 use crate::model::child::Ask;
 use crate::model::request::Asked;
 use crate::model::status::WindowState;
@@ -93,6 +93,7 @@ pub(super) struct Sources {
     pub(super) interrupt: watch::Receiver<Interrupt>,
     pub(super) attached: Arc<dyn Fn() -> bool + Send + Sync>,
     pub(super) ask: Ask,
+    pub(super) until: Until,
     pub(super) clock: fn() -> Now,
     pub(super) sink: Arc<dyn Sink>,
     pub(super) status: StatusWriter,
@@ -264,7 +265,9 @@ impl Wheel {
     /// Whether a question has somebody to answer it.
     pub(super) fn somebody_is_there(&self) -> bool {
         let recent = self.person_ms.is_some_and(|at| self.now_ms().saturating_sub(at) < RECENT_MS);
-        self.from.ask == Ask::Always || recent || (self.from.attached)()
+        // Whoever ends the session sits at its line.
+        let at_the_line = self.from.until == Until::Quit && self.from.typed.is_some();
+        self.from.ask == Ask::Always || at_the_line || recent || (self.from.attached)()
     }
 
     /// Whether a question could ever have somebody to answer it: tools that ask are offered then.
@@ -346,9 +349,7 @@ impl Wheel {
         match typed {
             Typed::Key => {}
             Typed::Command(Command::Quit) => self.quit = true,
-            Typed::Command(
-                command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_) | Command::Compact),
-            ) => {
+            Typed::Command(command @ (Command::Agent(_) | Command::Mode(_) | Command::Model(_) | Command::Compact)) => {
                 self.person_ms = Some(self.key_ms);
                 self.commands.push_back(command);
             }

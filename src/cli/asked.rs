@@ -408,16 +408,3 @@ pub(super) fn random() -> [u8; RUN_LENGTH] {
     bytes.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[..RUN_LENGTH]);
     bytes
 }
-
-/// The session file of an earlier run that `--resume` or `--continue` names.
-pub(super) fn session_file(state: &crate::store::StateRoot, id: &str) -> Option<PathBuf> {
-    crate::store::run::list(state).into_iter().rev().find_map(|(run, _)| {
-        let directory = state.run(&run);
-        let (_, parts) = crate::store::parts::read(&directory).ok()?;
-        parts.into_iter().find_map(|part| {
-            let attempt = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
-            let path = directory.child(&part.id).attempt(attempt).session();
-            (part.session.as_deref() == Some(id) && path.is_file()).then_some(path)
-        })
-    })
-}

@@ -26,6 +26,7 @@ mod retry;
 mod run;
 mod send;
 mod session;
+mod sessions;
 mod show;
 mod signals;
 mod start;

@@ -9,13 +9,15 @@ use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
 use super::here::{InProcess, Person};
+use super::sessions::{self, Found};
 use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
 use crate::agent::Interrupt;
 use crate::agent::event::{AgentEvent, Sink, line};
+use crate::files;
+use crate::machine::schema;
 use crate::machine::snapshot;
 use crate::machine::view;
-use crate::model::id::RunName;
 use crate::model::report::Report;
 use crate::model::run::{Place, RunSpec};
 use crate::store::{RunDir, StateRoot, parts, run as runs};
@@ -35,21 +37,25 @@ pub(super) struct Args {
 
     /// Go on with the last session of this project
     #[arg(short = 'c', long = "continue")]
-    pub(super) go_on: bool,
+    go_on: bool,
 
-    /// Go on with a session by its id, or with a run's
+    /// Go on with a session by its id or the start of it, or with a run's
     #[arg(short, long, value_name = "ID", conflicts_with = "go_on")]
-    pub(super) resume: Option<String>,
+    resume: Option<String>,
+
+    /// Go on with a copy, under a new id; the session itself stays as it is
+    #[arg(long)]
+    fork: bool,
 
     /// The id of the session, a UUID
     #[arg(long, value_name = "UUID")]
-    pub(super) session_id: Option<uuid::Uuid>,
+    session_id: Option<uuid::Uuid>,
 
     /// Text after the persona's own prompt
     #[arg(long, value_name = "TEXT")]
     pub(super) append_system_prompt: Option<String>,
 
-    /// The report is JSON that satisfies this schema
+    /// The report is JSON that satisfies the schema in this file (32 KiB at most)
     #[arg(long, value_name = "FILE")]
     pub(super) json_schema: Option<PathBuf>,
 
@@ -74,7 +80,8 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let state = wire::state_root()?;
     let schema = args.json_schema.as_deref().map(read_schema).transpose()?;
     let resume = resumed(&args, &state)?;
-    let session = args.session_id.map(|id| id.to_string());
+    let session = session_id(&args, resume.as_ref());
+    let resume = resume.map(|found| found.path);
     let mut common = args.common;
     if let Some(turns) = args.max_turns {
         common.child_budget = Some(with_turns(common.child_budget, turns));
@@ -116,35 +123,43 @@ pub(super) fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> su
     Limits::Some(Budget { requests: Some(turns), ..base })
 }
 
-pub(super) fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| CliError::usage(format!("`{}` cannot be read: {error}", path.display())))?;
-    serde_json::from_str(&text).map_err(|error| CliError::usage(format!("`{}` is not JSON: {error}", path.display())))
+fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
+    let wrong = |why: String| CliError::usage(format!("`{}` is no schema to hold a report to: {why}", path.display()));
+    let text = files::read(path, schema::LIMIT).map_err(|error| wrong(crate::text::chain(&error)))?;
+    let value = serde_json::from_str(&text).map_err(|error| wrong(format!("it is not JSON: {error}")))?;
+    schema::check(&value).map_err(wrong)?;
+    Ok(value)
 }
 
-/// The session file to go on with.
-pub(super) fn resumed(args: &Args, state: &StateRoot) -> Result<Option<PathBuf>, CliError> {
+/// The id of the session to come, where it is not a new one.
+pub(super) fn session_id(args: &Args, resume: Option<&Found>) -> Option<String> {
+    match (args.session_id, resume) {
+        (Some(id), _) => Some(id.to_string()),
+        // Under its own id the session goes on; a copy gets a new one.
+        (None, Some(found)) if !args.fork => found.id.clone(),
+        (None, Some(_) | None) => None,
+    }
+}
+
+/// The session to go on with.
+pub(super) fn resumed(args: &Args, state: &StateRoot) -> Result<Option<Found>, CliError> {
+    let here = || wire::project(args.common.cwd.as_deref());
     if args.go_on {
-        let project = wire::project(args.common.cwd.as_deref())?;
-        let run = runs::resolve(state, &RunName::Last, &project)?;
-        return session_of(&state.run(&run)).map(Some);
+        let newest = sessions::of_project(state, &here()?).into_iter().next();
+        return newest.map(Some).ok_or_else(|| CliError::usage("this project has no session to go on with"));
     }
-    let Some(id) = &args.resume else { return Ok(None) };
-    if let Ok(target) = id.parse::<crate::model::id::Target>() {
-        let run = runs::resolve(state, &target.run, &wire::project(args.common.cwd.as_deref())?)?;
-        return session_of(&state.run(&run)).map(Some);
+    let Some(id) = &args.resume else {
+        if args.fork {
+            return Err(CliError::usage("--fork needs the session to copy").hint("add --continue, or --resume ID"));
+        }
+        return Ok(None);
+    };
+    if let Ok(target) = id.parse::<crate::model::id::Target>()
+        && let Ok(run) = runs::resolve(state, &target.run, &here()?)
+    {
+        return Ok(Some(sessions::of_run(&state.run(&run))?));
     }
-    asked::session_file(state, id)
-        .map(Some)
-        .ok_or_else(|| CliError::usage(format!("no session has the id `{id}`")).hint("decode ps --all"))
-}
-
-fn session_of(directory: &RunDir) -> Result<PathBuf, CliError> {
-    let (_, found) = parts::read(directory)?;
-    let first = found.first().ok_or_else(|| CliError::usage("this run has no children"))?;
-    let attempt = first.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
-    let path = directory.child(&first.id).attempt(attempt).session();
-    if path.is_file() { Ok(path) } else { Err(CliError::usage("this run has no session yet")) }
+    sessions::by_id(state, id, &here()?).map(Some)
 }
 
 /// Drives the run in this process and prints its report.

@@ -40,13 +40,14 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let state = wire::state_root()?;
     let resume = run::resumed(&args, &state)?;
     let task = if args.task.is_empty() { None } else { Some(prompts::one(&args.task)?) };
+    let session = run::session_id(&args, resume.as_ref());
+    let resume = resume.map(|found| found.path);
     let mut common = args.common;
     // Somebody is there: questions wait for them.
     common.ask = true;
     if let Some(turns) = args.max_turns {
         common.child_budget = Some(run::with_turns(common.child_budget, turns));
     }
-    let session = args.session_id.map(|id| id.to_string());
     let door = Door {
         default_agent: "build",
         place: Place::Here,

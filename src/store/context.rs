@@ -65,7 +65,8 @@ pub(crate) fn gather_from(top: &Path, cwd: &Path) -> Context {
 ///
 /// They are material, like all that a session wrote: an agent must not take its orders from them.
 pub(crate) fn memory(user: Option<&Path>, project: &Path) -> String {
-    let own = user.and_then(|user| Some((user.join("MEMORY.md"), read_beneath(&user.join("MEMORY.md"), &real(user)?)?)));
+    let own =
+        user.and_then(|user| Some((user.join("MEMORY.md"), read_beneath(&user.join("MEMORY.md"), &real(user)?)?)));
     let top = real(project).unwrap_or_else(|| project.to_owned());
     let path = top.join(".decode/MEMORY.md");
     let of_project = read_beneath(&path, &top).map(|text| (path, text));
@@ -73,7 +74,8 @@ pub(crate) fn memory(user: Option<&Path>, project: &Path) -> String {
         let text = text::without_controls(&text);
         let kept = text::suffix(text.trim(), MEMORY_LIMIT);
         // From the first whole line on.
-        let kept = if kept.len() < text.trim().len() { kept.split_once('\n').map_or(kept, |(_, rest)| rest) } else { kept };
+        let kept =
+            if kept.len() < text.trim().len() { kept.split_once('\n').map_or(kept, |(_, rest)| rest) } else { kept };
         (!kept.is_empty()).then(|| format!("## {}\n\n{kept}\n\n", path.display()))
     });
     let sections: String = sections.collect();

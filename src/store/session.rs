@@ -115,7 +115,8 @@ impl Session {
 
     /// The conversation goes on from these messages. What was said before stays in the file, for readers.
     pub(crate) fn compacted(&mut self, messages: &[Message], at: Timestamp) -> Result<(), SessionError> {
-        let fields = Map::from_iter([("type".to_owned(), json!("compacted")), ("messages".to_owned(), json!(messages))]);
+        let fields =
+            Map::from_iter([("type".to_owned(), json!("compacted")), ("messages".to_owned(), json!(messages))]);
         self.record(fields, at)
     }
 

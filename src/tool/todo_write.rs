@@ -45,9 +45,9 @@ impl Tool for TodoWrite {
     }
 
     fn run<'a>(&'a self, input: Input, _: &'a Scope) -> Running<'a> {
-        Box::pin(async move {
-            tasks(&input).map_or_else(Answer::correction, |todos| Answer::wishing(Wish::Todo(todos)))
-        })
+        Box::pin(
+            async move { tasks(&input).map_or_else(Answer::correction, |todos| Answer::wishing(Wish::Todo(todos))) },
+        )
     }
 }
 

@@ -7,6 +7,7 @@ mod environment;
 mod model_server;
 
 mod bad_input;
+mod context;
 mod fan;
 mod hazards;
 mod headless;
@@ -15,6 +16,7 @@ mod models;
 mod outliving;
 mod permission;
 mod session;
+mod sessions;
 mod steering;
 mod verbs;
 mod windows;
