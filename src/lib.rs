@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! 7   cli/          parses, wires, prints; the only caller of floor 6
-//! 6                 faces and hosts: none yet; they will speak machine requests and read snapshots
+//! 6   tui/          faces: what a person sees of one agent, and types
 //! 5   supervisor/   many children: the one event loop, the places
 //! 4   agent/        one attempt: our own loop
 //! 3   store/ watch.rs terminal/ workspace/ provider/ tool/       adapters that touch the world
@@ -33,6 +33,7 @@ mod supervisor;
 mod terminal;
 mod text;
 mod tool;
+mod tui;
 mod watch;
 mod workspace;
 

@@ -397,7 +397,7 @@ fn is_free(model: &str) -> bool {
 }
 
 /// What is started, in one line.
-fn start_line(children: &[ChildSpec], handover: &Handover, limits: Budget) -> String {
+pub(super) fn start_line(children: &[ChildSpec], handover: &Handover, limits: Budget) -> String {
     let each = |of: fn(&ChildSpec) -> String| -> String {
         let set: BTreeSet<String> = children.iter().map(of).collect();
         set.into_iter().collect::<Vec<_>>().join(" + ")

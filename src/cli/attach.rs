@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 
 use super::error::CliError;
-use super::{exit, output, send, wire};
+use super::{exit, logs, output, send, windowless, wire};
 use crate::model::id::Target;
 use crate::store::observed;
 use crate::store::parts;
@@ -11,7 +11,8 @@ use crate::store::parts;
 /// Attach to the live windows of a run
 ///
 /// Alt-n and Alt-p go to the next and previous window, Alt-w lists them, Alt-q goes back. What you type and end with
-/// Enter steers the child you look at. Closing your terminal changes nothing.
+/// Enter steers the child you look at, and Ctrl-D on an empty line leaves. Closing your terminal changes nothing. A child
+/// that lives on without a window is shown by its log, with the same line to type on.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// RUN, RUN/3 or last
@@ -40,7 +41,7 @@ pub(super) fn run(args: &Args) -> Result<u8, CliError> {
         };
         Ok::<_, CliError>(wanted.map(|window| window.id.clone()))
     })?;
-    let Some(window) = window else { return page(args, &directory, &found) };
+    let Some(window) = window else { return without_window(args, &directory, &found) };
     if !output::input_is_terminal() {
         return Err(CliError::usage("attach needs a terminal").hint(format!("decode logs -f {run}/1")));
     }
@@ -79,8 +80,12 @@ fn escaped(word: &std::ffi::OsStr) -> std::ffi::OsString {
     }
 }
 
-/// A window that is closed: its log.
-fn page(args: &Args, directory: &crate::store::RunDir, found: &[crate::machine::view::Part]) -> Result<u8, CliError> {
+/// A window that is closed: its log, with a line of input where the child lives on without it.
+fn without_window(
+    args: &Args,
+    directory: &crate::store::RunDir,
+    found: &[crate::machine::view::Part],
+) -> Result<u8, CliError> {
     if args.target.child.is_none() && found.len() != 1 {
         return Err(
             CliError::new(exit::FAILED, "this run has no windows").hint("decode logs RUN/1, or decode fold RUN")
@@ -89,6 +94,10 @@ fn page(args: &Args, directory: &crate::store::RunDir, found: &[crate::machine::
     let part = send::only(&args.target, found)?;
     let attempt = part.memory.as_ref().map_or(1, |memory| memory.attempt.max(1));
     let dir = directory.child(&part.id).attempt(attempt);
+    let lives = part.memory.as_ref().is_some_and(|memory| !memory.state.is_final());
+    if lives && output::input_is_terminal() && output::data_goes_to_terminal() && !logs::is_over(&dir) {
+        return windowless::run(&dir, &args.target);
+    }
     output::talk("its window is closed; this is its log");
     let text = observed::log_tail(&dir, 1024 * 1024).unwrap_or_default();
     output::line(&crate::text::without_controls(&text));

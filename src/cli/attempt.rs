@@ -8,20 +8,28 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
+use ratatui::style::Stylize;
+
 use super::error::CliError;
+use super::flags::ColorFlag;
 use super::here::{self, Surroundings};
 use super::signals::{self, Said};
-use super::{exit, output, window, wire};
-use crate::agent::{self, Interrupt, Typed};
+use super::window::{self, Face, Opening};
+use super::{exit, wire};
+use crate::agent::{self, Interrupt, Typed, Until};
 use crate::command::{adopt_orphans, make_undumpable};
 use crate::model::brief::Brief;
 use crate::model::child::{Failure, FailureKind};
 use crate::model::report::{Outcome, Report};
 use crate::model::usage::Usage;
-use crate::store::AttemptDir;
 use crate::store::attempt::{self, Claimed, Claiming};
 use crate::store::handover::Handover;
 use crate::store::key::Key;
+use crate::store::{AttemptDir, StateRoot};
+use crate::tui::Opens;
+
+/// What a person who comes to look can do.
+const KEYS: &str = "type to steer · Esc holds · Ctrl-D leaves · /help · Alt-n Alt-p other windows · Alt-w list";
 
 pub(super) fn run(directory: &Path) -> Result<u8, CliError> {
     let dir = AttemptDir::at(std::path::absolute(directory)?);
@@ -49,12 +57,7 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
         Some(path) => Handover::take(Path::new(path))?,
         None => Handover::default(),
     };
-    let state = claimed
-        .dir()
-        .run()
-        .and_then(|run| run.state())
-        .ok_or_else(|| CliError::usage("this is not an attempt's directory"))?;
-    let key = wire::key(&state)?;
+    let key = wire::key(&state_of(claimed)?)?;
     std::env::set_current_dir(&brief.lease.path).map_err(|error| {
         CliError::missing(format!("the workspace `{}` cannot be entered: {error}", brief.lease.path))
     })?;
@@ -63,36 +66,51 @@ fn prepare(claimed: &Claimed, brief: &Brief) -> Result<(Handover, Key), CliError
 
 async fn work(claimed: Claimed, brief: Brief, handover: Handover, key: Key) -> Result<u8, CliError> {
     let (interrupt, interrupted) = watch::channel(Interrupt::None);
-    let (types, typed) = window::typed();
-    listen_to_signals(interrupt, types.clone())?;
-    let shows = output::data_goes_to_terminal();
-    if shows && output::input_is_terminal() {
-        window::read_lines(types);
-    }
-    let attached = window::attached(&brief.run.to_string());
-    let around = Surroundings { handover, key, typed: Some(typed), interrupt: interrupted, attached };
-    match here::parts(claimed.dir(), &brief, around).await {
+    let opening = Opening {
+        form: window::form(&handover.environment),
+        colours: window::colours(&handover.environment, ColorFlag::Auto),
+        opens: Opens::AtWork,
+        state: &state_of(&claimed)?,
+        project: Path::new(&brief.lease.project),
+        files: Path::new(&brief.lease.path),
+        leave: window::detach(brief.run.as_str()),
+    };
+    let (face, types, typed) = Face::open(opening)?;
+    listen_to_signals(interrupt, types, face.clone())?;
+    face.now(&brief.spec.persona.name, brief.spec.persona.mode, &brief.spec.model);
+    face.line(ratatui::text::Line::from(KEYS).dim());
+    let attached = window::attached(brief.run.as_str());
+    let around =
+        Surroundings { handover, key, typed: Some(typed), interrupt: interrupted, attached, until: Until::Report };
+    let result = match here::parts(claimed.dir(), &brief, around).await {
         Ok(parts) => {
-            let sink = Arc::new(window::Window::new(shows));
-            let ended = agent::attempt::run(claimed, brief, parts, sink).await;
-            ended.written?;
-            Ok(ended.exit)
+            let ended = agent::attempt::run(claimed, brief, parts, Arc::new(face.clone())).await;
+            ended.written.map(|()| ended.exit).map_err(CliError::from)
         }
-        Err(error) => {
-            report_failure(&claimed, &brief, &error)?;
-            Err(error)
-        }
-    }
+        Err(error) => report_failure(&claimed, &brief, &error).and(Err(error)),
+    };
+    face.close().await;
+    result
+}
+
+fn state_of(claimed: &Claimed) -> Result<StateRoot, CliError> {
+    let state = claimed.dir().run().and_then(|run| run.state());
+    state.ok_or_else(|| CliError::usage("this is not an attempt's directory"))
 }
 
 /// TERM and INT end the attempt with a report; HUP and failed writes to a lost terminal are nothing.
-fn listen_to_signals(interrupt: watch::Sender<Interrupt>, types: mpsc::Sender<Typed>) -> Result<(), CliError> {
+fn listen_to_signals(
+    interrupt: watch::Sender<Interrupt>,
+    types: mpsc::Sender<Typed>,
+    face: Face,
+) -> Result<(), CliError> {
     signals::on_each(move |said| {
         let meant = match said {
             Said::Term => Interrupt::Terminate,
             Said::Int => Interrupt::CtrlC,
             // Somebody closed the window, or the server is gone: the work goes on.
             Said::Hup => {
+                face.gone();
                 let _ = types.try_send(Typed::WindowGone);
                 return;
             }

@@ -42,6 +42,7 @@ pub(super) struct Surroundings {
     pub(super) typed: Option<mpsc::Receiver<Typed>>,
     pub(super) interrupt: watch::Receiver<Interrupt>,
     pub(super) attached: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(super) until: Until,
 }
 
 /// The parts of one attempt.
@@ -87,7 +88,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         price: None,
         max_tokens: MAX_TOKENS,
         window_tokens: WINDOW_TOKENS,
-        until: Until::Report,
+        until: around.until,
         switchboard: Arc::new(wire::Switches { places, handover: around.handover }),
         typed: around.typed,
         interrupt: around.interrupt,
@@ -168,6 +169,41 @@ pub(super) struct InProcess {
     pub(super) interrupt: Arc<watch::Sender<Interrupt>>,
     /// The last report, for whoever prints it.
     pub(super) last: Arc<Mutex<Option<Report>>>,
+    pub(super) person: Person,
+}
+
+/// Who is at the line.
+#[derive(Clone)]
+pub(super) enum Person {
+    /// Nobody: the run ends with its report.
+    Nobody,
+    /// What they type goes to the attempt that runs; the session ends when they say so.
+    There(Arc<tokio::sync::Mutex<mpsc::Receiver<Typed>>>),
+}
+
+impl Person {
+    /// What comes to one attempt, and the task that passes it on.
+    fn typed(&self) -> (Option<mpsc::Receiver<Typed>>, Option<tokio::task::JoinHandle<()>>) {
+        let Self::There(typed) = self else { return (None, None) };
+        let (to, received) = mpsc::channel(1);
+        let typed = typed.clone();
+        let passes = tokio::spawn(async move {
+            let mut typed = typed.lock_owned().await;
+            while let Ok(room) = to.reserve().await {
+                // Room first: what is taken out is delivered, also when this attempt ends at this moment.
+                let Some(next) = typed.recv().await else { return };
+                room.send(next);
+            }
+        });
+        (Some(received), Some(passes))
+    }
+
+    const fn until(&self) -> Until {
+        match self {
+            Self::Nobody => Until::Report,
+            Self::There(_) => Until::Quit,
+        }
+    }
 }
 
 impl Here for InProcess {
@@ -178,6 +214,7 @@ impl Here for InProcess {
     ) -> std::pin::Pin<Box<dyn Future<Output = u8> + Send>> {
         let (handover, key, sink) = (self.handover.clone(), self.key.clone(), self.sink.clone());
         let (interrupt, last) = (self.interrupt.clone(), self.last.clone());
+        let person = self.person.clone();
         Box::pin(async move {
             // The machine asks to end: the same as a signal.
             let teller = interrupt.clone();
@@ -186,15 +223,21 @@ impl Here for InProcess {
                     super::attempt::first(&teller, Interrupt::Terminate);
                 }
             });
+            let (typed, passes) = person.typed();
+            let is_there = typed.is_some();
             let around = Surroundings {
                 handover,
                 key,
-                typed: None,
+                typed,
                 interrupt: interrupt.subscribe(),
-                attached: Arc::new(|| false),
+                attached: Arc::new(move || is_there),
+                until: person.until(),
             };
             let exit = one(dir, around, sink, &last).await;
             ends.abort();
+            if let Some(passes) = passes {
+                passes.abort();
+            }
             exit
         })
     }

@@ -69,7 +69,7 @@ fn copy(dir: &AttemptDir, from: u64) -> Result<u64, CliError> {
 }
 
 /// Nothing will be written any more: it has said its last line, was given up, or died.
-fn is_over(dir: &AttemptDir) -> bool {
+pub(super) fn is_over(dir: &AttemptDir) -> bool {
     let Some(claim) = observed::claim(dir).it() else { return false };
     let nonce = attempt::read_brief(dir).map(|brief| brief.nonce).unwrap_or_default();
     let ended = observed::status(dir, &nonce).it().is_some_and(|status| status.phase == Phase::Ended);

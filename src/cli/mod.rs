@@ -20,6 +20,7 @@ mod here;
 mod listing;
 mod logs;
 mod output;
+mod paths;
 mod progress;
 mod prompts;
 mod ps;
@@ -28,6 +29,7 @@ mod resume;
 mod retry;
 mod run;
 mod send;
+mod session;
 mod sessions;
 mod show;
 mod signals;
@@ -40,6 +42,7 @@ mod trust;
 mod viewer;
 mod wait;
 mod window;
+mod windowless;
 mod wire;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -60,7 +63,7 @@ struct Cli {
     #[command(subcommand)]
     verb: Option<Verb>,
 
-    /// Without a verb: a task for one agent, as `decode run`
+    /// Without a verb: a session with one agent at a terminal; elsewhere as `decode run`
     #[command(flatten)]
     task: run::Args,
 
@@ -133,10 +136,14 @@ fn perform(cli: Cli) -> Result<u8, CliError> {
     }
 }
 
-/// `decode TASK` and `decode -p TASK` are `decode run TASK`; a single word is most likely a mistyped verb.
+/// `decode` and `decode TASK` are a session where a person can type, and `decode run TASK` where none can, as is
+/// `decode -p TASK` anywhere; a single word is most likely a mistyped verb.
 fn without_a_verb(mut args: run::Args, print: Option<String>) -> Result<u8, CliError> {
+    let can_type = output::input_is_terminal() && output::data_goes_to_terminal();
+    let is_session = print.is_none() && can_type && session::fits(&args);
     match print {
         Some(task) => args.task.insert(0, task),
+        None if args.task.is_empty() && is_session => {}
         None if args.task.is_empty() => {
             output::talk(&Cli::command().render_help().to_string());
             return Ok(exit::USAGE);
@@ -148,7 +155,7 @@ fn without_a_verb(mut args: run::Args, print: Option<String>) -> Result<u8, CliE
             crate::machine::prompts::check_words(&args.task, &verbs)?;
         }
     }
-    run::run(args)
+    if is_session { session::run(args) } else { run::run(args) }
 }
 
 /// Help and version are answers; all else is asked wrongly.

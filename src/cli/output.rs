@@ -41,6 +41,11 @@ pub(super) fn deliver(text: &str) -> Result<(), CliError> {
     }
 }
 
+/// The terminal as a screen writes to it.
+pub(super) fn terminal() -> Box<dyn Write + Send> {
+    Box::new(std::io::stdout())
+}
+
 /// Talks on stderr, a line.
 pub(super) fn talk(text: &str) -> Said {
     let mut err = std::io::stderr().lock();

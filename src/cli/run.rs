@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::asked::{self, Asked, Door};
 use super::error::CliError;
 use super::flags::{Common, Format};
-use super::here::InProcess;
+use super::here::{InProcess, Person};
 use super::sessions::{self, Found};
 use super::signals::{self, Said};
 use super::{attempt, exit, output, prompts, start, wire};
@@ -54,22 +54,22 @@ pub(super) struct Args {
 
     /// Text after the persona's own prompt
     #[arg(long, value_name = "TEXT")]
-    append_system_prompt: Option<String>,
+    pub(super) append_system_prompt: Option<String>,
 
     /// The report is JSON that satisfies the schema in this file (32 KiB at most)
     #[arg(long, value_name = "FILE")]
-    json_schema: Option<PathBuf>,
+    pub(super) json_schema: Option<PathBuf>,
 
     /// Requests to the model at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_turns: Option<u64>,
+    pub(super) max_turns: Option<u64>,
 
     /// The other end: run the attempt whose brief lies there
     #[arg(long, value_name = "DIR", hide = true)]
-    attempt: Option<PathBuf>,
+    pub(super) attempt: Option<PathBuf>,
 
     #[command(flatten)]
-    common: Common,
+    pub(super) common: Common,
 }
 
 pub(super) fn run(args: Args) -> Result<u8, CliError> {
@@ -81,12 +81,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     let state = wire::state_root()?;
     let schema = args.json_schema.as_deref().map(read_schema).transpose()?;
     let resume = resumed(&args, &state)?;
-    let session = match (args.session_id, &resume) {
-        (Some(id), _) => Some(id.to_string()),
-        // Under its own id the session goes on; a copy gets a new one.
-        (None, Some(found)) if !args.fork => found.id.clone(),
-        (None, Some(_) | None) => None,
-    };
+    let session = session_id(&args, resume.as_ref());
     let resume = resume.map(|found| found.path);
     let mut common = args.common;
     if let Some(turns) = args.max_turns {
@@ -119,7 +114,7 @@ pub(super) fn run(args: Args) -> Result<u8, CliError> {
     })
 }
 
-fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags::Limits {
+pub(super) fn with_turns(limits: Option<super::flags::Limits>, turns: u64) -> super::flags::Limits {
     use super::flags::Limits;
     use crate::model::budget::Budget;
     let base = match limits {
@@ -137,8 +132,18 @@ fn read_schema(path: &Path) -> Result<serde_json::Value, CliError> {
     Ok(value)
 }
 
+/// The id of the session to come, where it is not a new one.
+pub(super) fn session_id(args: &Args, resume: Option<&Found>) -> Option<String> {
+    match (args.session_id, resume) {
+        (Some(id), _) => Some(id.to_string()),
+        // Under its own id the session goes on; a copy gets a new one.
+        (None, Some(found)) if !args.fork => found.id.clone(),
+        (None, Some(_) | None) => None,
+    }
+}
+
 /// The session to go on with.
-fn resumed(args: &Args, state: &StateRoot) -> Result<Option<Found>, CliError> {
+pub(super) fn resumed(args: &Args, state: &StateRoot) -> Result<Option<Found>, CliError> {
     let here = || wire::project(args.common.cwd.as_deref());
     if args.go_on {
         let newest = sessions::of_project(state, &here()?).into_iter().next();
@@ -176,6 +181,7 @@ async fn here(directory: &RunDir, spec: &RunSpec, asked: Asked, common: &Common)
         sink,
         interrupt: interrupt.clone(),
         last: last.clone(),
+        person: Person::Nobody,
     };
     let world = wire::world_here(directory.clone(), asked.handover, Arc::new(in_process))?;
     let (to, calls) = mpsc::unbounded_channel();

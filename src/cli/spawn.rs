@@ -317,6 +317,7 @@ impl Here for Nested {
         let sink = Arc::new(Told { number: number_of(&dir), board: self.board.clone(), teller: self.teller.clone() });
         let (interrupt, interrupted) = watch::channel(Interrupt::None);
         let around = Surroundings {
+            until: crate::agent::Until::Report,
             handover: self.handover.clone(),
             key: self.key.clone(),
             typed: None,

@@ -69,6 +69,14 @@ impl StateRoot {
     pub(crate) fn installed(&self) -> PathBuf {
         self.0.join("installed.md")
     }
+
+    /// The lines that a person wrote in sessions of a project.
+    pub(crate) fn history(&self, project: &Path) -> PathBuf {
+        use sha2::Digest;
+        let digest = sha2::Sha256::digest(project.as_os_str().as_encoded_bytes());
+        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        self.0.join("history").join(format!("{name}.jsonl"))
+    }
 }
 
 /// `<state>/runs/<run>`.

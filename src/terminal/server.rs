@@ -185,6 +185,22 @@ impl Server {
         Ok(list.lines().filter(shows).count())
     }
 
+    /// Sends away the terminal that shows the run and was used last: the one whose key was just read.
+    pub(crate) async fn detach_latest(&self, session: &str) -> Result<(), TerminalError> {
+        let format = "#{client_activity} #{client_control_mode} #{client_name} #{session_name} #{session_group}";
+        let list = self.ask(words(&ListClients::new().format(format).build())).await?.stdout_text();
+        let shows = |line: &str| {
+            let mut fields = line.split(' ');
+            let (activity, control, client) = (fields.next()?, fields.next()?, fields.next()?);
+            let is_ours = control == "0" && fields.any(|name| name == session);
+            is_ours.then(|| (activity.parse::<u64>().unwrap_or(0), client.to_owned()))
+        };
+        if let Some((_, client)) = list.lines().filter_map(shows).max() {
+            self.ask(words(&DetachClient::new().target_client(client).build())).await?;
+        }
+        Ok(())
+    }
+
     /// Ends the session and those of its viewers; what runs in the windows is hung up. No error if it is gone.
     #[cfg_attr(not(test), expect(dead_code, reason = "`decode gc` is not built yet"))]
     pub(crate) async fn kill_session(&self, name: &str) -> Result<(), TerminalError> {

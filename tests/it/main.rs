@@ -19,6 +19,7 @@ mod outliving;
 mod permission;
 mod personas;
 mod search;
+mod session;
 mod sessions;
 mod skills;
 mod steering;

@@ -51,7 +51,7 @@ fn a_line_typed_in_the_window_changes_what_the_child_does_next_and_the_session_n
     // The window says that the line waits; only then may the model go on.
     wait_for("the line is queued", || {
         let shown = environment.tmux(environment.socket(), &["capture-pane", "-p", "-t", &pane]);
-        (shown.matches("mind the gap").count() >= 2).then_some(())
+        shown.contains("queued: mind the gap").then_some(())
     });
     environment.model().release();
     let output = run.wait().expect_code(0);

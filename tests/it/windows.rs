@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::environment::{Environment, looks, read, wait_for};
+use crate::environment::{Environment, header, looks, read, wait_for};
 use crate::model_server::{Script, Step};
 
 const MODEL: &str = "openai/test-model";
@@ -27,12 +27,27 @@ fn a_child_whose_window_is_closed_goes_on_and_reports() {
         read(&run.attempt(1, 1).join("status.md")).contains("window: gone").then_some(())
     });
     assert!(nix::sys::signal::kill(pid, None).is_ok());
+    // Nor does it ask a terminal that is gone again and again: ten seconds cost a fraction of one.
+    let beat = || header(&read(&run.attempt(1, 1).join("status.md")), "heartbeat");
+    let (before, began) = (processor_ticks(pid), beat());
+    wait_for("its heart beats", || (beat() != began).then_some(()));
+    let beaten = beat();
+    wait_for("its heart beats again", || (beat() != beaten).then_some(()));
+    let spent = processor_ticks(pid) - before;
+    assert!(spent < 100, "{spent} hundredths of a second");
     let ps = environment.decode(&["ps"]).expect_code(0).stdout;
     assert!(ps.contains("no window"), "{ps}");
     environment.model().release();
     let json = run.wait_json();
     assert_eq!((&json["outcome"], &json["children"][0]["attempts"]), (&"done".into(), &1.into()), "{json}");
     environment.expect_no_workers();
+}
+
+/// Hundredths of a second that a process has computed.
+fn processor_ticks(pid: nix::unistd::Pid) -> u64 {
+    let stat = read(&std::path::PathBuf::from(format!("/proc/{pid}/stat")));
+    let rest = stat.rsplit(')').next().unwrap_or_default();
+    rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[test]
