@@ -225,7 +225,7 @@ fn file(tool: ToolName, pattern: &str, all: &Everything) -> Naming {
         if tool != ToolName::Read && programs::only_reads(simple) {
             continue;
         }
-        let operands = operands(program, &simple.words);
+        let operands = programs::operands(program, &simple.words);
         for word in &operands {
             found = found.max(named.names(word, places));
         }
@@ -244,21 +244,6 @@ fn file(tool: ToolName, pattern: &str, all: &Everything) -> Naming {
         found = found.max(Naming::Maybe);
     }
     found
-}
-
-/// The words that may name files; of searches, not what they search for.
-fn operands<'a>(program: &str, words: &'a [Word]) -> Vec<&'a Word> {
-    let mut operands: Vec<&Word> = words.iter().collect();
-    if words.first().and_then(Word::known).is_some_and(|name| !name.contains('/')) {
-        operands.remove(0);
-    }
-    let has = |option: &str| words.iter().any(|word| word.beginning().starts_with(option));
-    if matches!(program, "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk") && !has("-e") && !has("-f") {
-        if let Some(at) = operands.iter().position(|word| !word.beginning().starts_with('-')) {
-            operands.remove(at);
-        }
-    }
-    operands
 }
 
 /// Whether the command reads all files below a directory.

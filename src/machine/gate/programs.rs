@@ -6,7 +6,7 @@
 
 use super::flow::Places;
 use super::pattern::ANY;
-use super::syntax::{Simple, Word};
+use super::syntax::{Piece, Simple, Word};
 use super::{git, paths};
 
 pub(super) fn base_name(program: &str) -> &str {
@@ -76,6 +76,10 @@ pub(super) fn hazard(simple: &Simple, named: usize, places: &Places) -> Option<&
     }
     if WRITERS.contains(&program) && reaches_out(all, named, places) {
         return Some("it may write outside the workspace");
+    }
+    let reads = READERS.contains(&program) && !matches!(program, "git" | "echo" | "printf" | "[" | "test" | "basename" | "dirname" | "tr");
+    if reads && operands(program, all).into_iter().any(|word| all.iter().skip(named).any(|free| std::ptr::eq(free, word)) && leads_out(word)) {
+        return Some("it reads outside the workspace");
     }
     let bad = if program == "git" { git::hazard(&words, named) } else { by_flags(program, &words, named, free)? };
     // An option that the shell puts in is not seen by the tables.
@@ -150,6 +154,30 @@ fn reaches_out(words: &[Word], named: usize, places: &Places) -> bool {
                 || places.is_anywhere()
                 || places.resolve(path).iter().any(|path| paths::is_outside(path) || paths::is_of_git(path)))
     })
+}
+
+/// The words that may name files; of searches, not what they search for.
+pub(super) fn operands<'a>(program: &str, words: &'a [Word]) -> Vec<&'a Word> {
+    let mut operands: Vec<&Word> = words.iter().collect();
+    if words.first().and_then(Word::known).is_some_and(|name| !name.contains('/')) {
+        operands.remove(0);
+    }
+    let has = |option: &str| words.iter().any(|word| word.beginning().starts_with(option));
+    if matches!(program, "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk") && !has("-e") && !has("-f") {
+        if let Some(at) = operands.iter().position(|word| !word.beginning().starts_with('-')) {
+            operands.remove(at);
+        }
+    }
+    operands
+}
+
+/// Whether the word is a path outside of the workspace, as far as it tells.
+fn leads_out(word: &Word) -> bool {
+    let beginning = word.beginning();
+    let void = matches!(word.known(), Some("/dev/null" | "/dev/stdin"));
+    !void
+        && !beginning.starts_with('-')
+        && (matches!(word.pieces.first(), Some(Piece::Home)) || paths::is_outside(&word.shown()))
 }
 
 /// `curl -s URL` to standard output; all else sends, writes or reads something.

@@ -219,8 +219,12 @@ impl<'a> Reader<'a> {
         let outer = std::mem::take(&mut self.inner);
         let mut items = Vec::new();
         self.items(node, Join::First, &mut items)?;
-        self.inner = outer;
-        Ok(joined(items))
+        let left = std::mem::replace(&mut self.inner, outer);
+        let node = joined(items);
+        if left.is_empty() {
+            return Ok(node);
+        }
+        Ok(Node::Sequence(left.into_iter().chain([node]).collect()))
     }
 
     /// The items of nested lists and pipes, in the order of the text.
