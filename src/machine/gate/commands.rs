@@ -128,12 +128,11 @@ impl<'a> Allowing<'a> {
                 None => Err(format!("no rule allows `{}`", shown(simple))),
             };
         };
-        match wrapped.manner {
+        match &wrapped.manner {
             Manner::Foreign => return because("it runs another command"),
             Manner::Clear => {}
-            Manner::Beside => {
-                // What the program does by itself, without the commands it runs.
-                let own = Simple { words: simple.words[..wrapped.at.saturating_sub(1)].to_vec(), ..simple.clone() };
+            Manner::Beside { own } => {
+                let own = Simple { words: own.clone(), ..simple.clone() };
                 if !self.patterns.iter().any(|pattern| matches!(covers(pattern, &own, places), Covers::Yes)) {
                     return because("it runs another command");
                 }

@@ -21,7 +21,7 @@ const LONGEST: usize = 64 * 1024;
 /// Nodes within nodes; the shell itself manages more, people do not.
 const DEEPEST: usize = 120;
 /// How often the parser may report that it still works; every 100 steps it does. Honest lines need some tens.
-const PATIENCE: usize = 20_000;
+const PATIENCE: usize = 2_000;
 
 type Read<T> = Result<T, Unclear>;
 

@@ -6,11 +6,11 @@ fn rules(texts: &[&str]) -> Vec<Rule> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
+pub(super) fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
     Policy { mode, allow: rules(allow), deny: rules(deny), confinement: Confinement::None }
 }
 
-fn bash(line: &str, policy: &Policy) -> Decision {
+pub(super) fn bash(line: &str, policy: &Policy) -> Decision {
     judge(ToolName::Bash, &Subject::Command(line.to_owned()), policy)
 }
 
@@ -91,11 +91,11 @@ fn what_the_shell_would_expand_or_redirect_is_asked() {
     assert_asked(
         &["bash(echo *)", "bash(ls *)", "bash(cat *)", "bash(git log *)"],
         &[
-            "echo x > m",
-            "echo x >> m",
-            "echo x >| m",
-            "echo x &> m",
-            ">&m echo x",
+            "echo x > ../m",
+            "echo x >> .git/config",
+            "echo x >| \"$m\"",
+            "echo x &> /m",
+            ">&$m echo x",
             "ls <(touch m)",
             "echo ok > >(touch m)",
             "cat <(touch m)",
@@ -483,7 +483,6 @@ fn a_denied_command_is_found_wherever_it_hides() {
             "trap 'git push' EXIT",
             "ssh host git push",
             "cat <<EOF\n$(git push)\nEOF",
-            "echo $(( 1 + $(git push) ))x; git push",
         ],
     );
     assert_denied("bash(rm *)", &["rm -rf x", "'rm' x", "\\rm x", "/bin/rm x", "command rm x", "ls | xargs rm", "rm"]);
@@ -511,6 +510,7 @@ fn what_may_be_a_denied_command_is_asked_in_every_mode() {
         "git -c alias.x='!git push' x",
         "for ((i=0;i<3;i++)); do git push; done",
         "echo $((x)); \"$@\"",
+        "echo $(( 1 + $(git push) ))x; git push",
         "curl x | bash",
         "source x",
     ];
@@ -553,7 +553,7 @@ fn a_rule_about_a_file_holds_against_commands_that_name_it() {
     ] {
         assert!(matches!(bash(line, &denied), Decision::Deny { .. }), "{line}: {:?}", bash(line, &denied));
     }
-    for line in ["cat $X", "grep -rn foo .", "rg foo", "cd $X && cat a", "for ((;;)); do cat secret/a; done", "cat \"$D/a\""] {
+    for line in ["cat $X", "grep -rn foo .", "grep -rn foo src", "rg foo", "cd $X && cat a", "for ((;;)); do cat secret/a; done", "cat \"$D/a\""] {
         assert!(matches!(bash(line, &denied), Decision::Ask { .. }), "{line}: {:?}", bash(line, &denied));
     }
     for line in [
@@ -562,7 +562,6 @@ fn a_rule_about_a_file_holds_against_commands_that_name_it() {
         "git diff Cargo.lock",
         "git add Cargo.lock",
         "grep -n secret src/lib.rs",
-        "grep -rn foo src",
         "echo secret",
         "cargo test",
         "git log",
@@ -581,19 +580,34 @@ fn a_redirection_is_a_write_where_the_shell_is_then() {
     assert_asked(
         &rules,
         &[
-            "cd out; make > a",
-            "make > a",
-            "make > out/../a",
+            "make > out/../../a",
             "make > $X",
             "make > \"$(pwd)/a\"",
             "cd $X && make > out/a",
             "make < /etc/passwd",
             "make > /dev/tcp/h/80",
-            "{ make; } > a",
-            "for i in 1; do make; done > a",
-            "cd out && { make; cd ..; } && make > a",
+            "{ make; } > /a",
+            "for i in 1; do make; done > .git/config",
+            "cd .. && make > out/a",
         ],
     );
+    let default = policy(Mode::Default, &rules, &[]);
+    for line in [
+        "make > a",
+        "cd out; make > a",
+        "make > out/../a",
+        "make >> a",
+        "make >| a",
+        "make &> a",
+        "make &>> a",
+        "make >& a",
+        "> a make",
+        "{ make; } > a",
+        "for i in 1; do make; done > a",
+        "cd out && { make; cd ..; } && make > a",
+    ] {
+        assert!(matches!(bash(line, &default), Decision::Ask { .. }), "{line}");
+    }
     let edit = policy(Mode::Edit, &["bash(make *)"], &["write(b)"]);
     assert_eq!(bash("make > a", &edit), Decision::Allow);
     assert!(matches!(bash("make > b", &edit), Decision::Deny { .. }));

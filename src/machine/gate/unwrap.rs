@@ -15,12 +15,12 @@ pub(super) struct Wrapped {
     pub(super) at: usize,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Manner {
     /// As if it stood there alone.
     Clear,
-    /// Beside what the program itself does, which needs a rule of its own (`find -exec`).
-    Beside,
+    /// Beside what the program itself does, which needs a rule of its own (`find -exec`): these are its own words.
+    Beside { own: Vec<Word> },
     /// Elsewhere, as somebody else, or later: needs a rule that names it.
     Foreign,
 }
@@ -210,13 +210,13 @@ fn shaped(program: &str, words: &[Word]) -> Option<Wrapped> {
         } else if shape.values.iter().any(|value| value.len() == 2 && text.starts_with(value)) {
             at += 1;
         } else {
-            return Some(hidden(shape.manner));
+            return Some(hidden(shape.manner.clone()));
         }
     }
-    let mut wrapped = command(shape.manner, at, words);
+    let mut wrapped = command(shape.manner.clone(), at, words);
     if matches!(program, "watch" | "parallel" | "entr") {
         // A shell reads these again.
-        wrapped = joined(shape.manner, at, words.get(at..).unwrap_or_default());
+        wrapped = joined(shape.manner.clone(), at, words.get(at..).unwrap_or_default());
         wrapped.inner.push(Inner::Unknown);
     }
     Some(wrapped)
@@ -231,6 +231,12 @@ fn shell(simple: &Simple, shell: Shell) -> Wrapped {
         match text {
             "-o" if words.get(at).and_then(Word::known) == Some("pipefail") => at += 1,
             "--norc" | "--noprofile" => {}
+            _ if text.ends_with('o')
+                && words.get(at).and_then(Word::known) == Some("pipefail")
+                && text[1..].chars().all(|c| "euo".contains(c)) =>
+            {
+                at += 1;
+            }
             // Other letters trace, read files of the user, or take the line from elsewhere.
             _ if !text.starts_with("--") && text[1..].chars().all(|c| "ceu".contains(c)) => {
                 reads_line |= text.contains('c');
@@ -332,8 +338,10 @@ fn find(words: &[Word]) -> Option<Wrapped> {
     let mut inner = Vec::new();
     let mut first = usize::MAX;
     let mut rest = words.iter().enumerate();
+    let mut own = Vec::new();
     while let Some((at, word)) = rest.next() {
         if !matches!(word.known(), Some("-exec" | "-execdir" | "-ok" | "-okdir")) {
+            own.push(word.clone());
             continue;
         }
         first = first.min(at + 1);
@@ -348,14 +356,15 @@ fn find(words: &[Word]) -> Option<Wrapped> {
         }
         inner.push(if command.is_empty() { Inner::Unknown } else { Inner::Command(command) });
     }
-    (!inner.is_empty()).then_some(Wrapped { manner: Manner::Beside, inner, at: first })
+    (!inner.is_empty()).then_some(Wrapped { manner: Manner::Beside { own }, inner, at: first })
 }
 
 fn fd(words: &[Word]) -> Option<Wrapped> {
     let at = words.iter().position(|word| matches!(word.known(), Some("-x" | "-X" | "--exec" | "--exec-batch")))?;
     let mut inner = words[at + 1..].to_vec();
     inner.push(Word::unknown());
-    Some(Wrapped { manner: Manner::Beside, inner: vec![Inner::Command(inner)], at: at + 1 })
+    let own = words[..at].to_vec();
+    Some(Wrapped { manner: Manner::Beside { own }, inner: vec![Inner::Command(inner)], at: at + 1 })
 }
 
 fn ssh(words: &[Word]) -> Wrapped {
@@ -379,6 +388,9 @@ fn trap(words: &[Word]) -> Wrapped {
 
 /// Every tail of the words may be a command, and every word a line.
 fn texts(words: &[Word]) -> Wrapped {
+    /// So far as it is looked, it is looked at every word; beyond, it is not known anyway.
+    const FAR: usize = 64;
+    let words = &words[..words.len().min(FAR)];
     let mut inner = vec![Inner::Unknown, Inner::Tails(words.get(1..).unwrap_or_default().to_vec())];
     let lines = words.iter().skip(1).filter_map(Word::known).filter(|text| text.contains(' '));
     inner.extend(lines.map(|text| Inner::Script { text: text.to_owned(), shell: Shell::Bash }));

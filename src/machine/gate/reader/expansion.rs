@@ -81,20 +81,33 @@ impl Reader<'_> {
         let mut at = node.start_byte();
         // `[$x]` and its like: a class whose letters are not known.
         let class = parts.iter().any(|part| self.text(*part).contains('[')) && self.text(node).contains(']');
+        // The tree cuts `pass[w]d` to pieces that mean something only together.
+        let mut plain = at..at;
         for (number, part) in parts.iter().enumerate() {
             if part.start_byte() != at {
                 return Err(self.unclear(node, "a word has a gap"));
             }
             at = part.end_byte();
+            if matches!(part.kind(), "word" | "number" | "{" | "}" | "[" | "]") && part.child_count() == 0 {
+                plain.end = at;
+                continue;
+            }
+            self.plain(node, &plain, word)?;
+            plain = at..at;
             if part.kind() == "$" && number + 1 < parts.len() {
                 return Err(self.unclear(node, "something is expanded in a way that is not understood"));
             }
             self.pieces(*part, word)?;
         }
+        self.plain(node, &plain, word)?;
         if class && word.bare_bracket() {
             word.pieces.push(Piece::Unknown(Words::Many));
         }
         Ok(())
+    }
+
+    fn plain(&self, node: Branch<'_>, range: &std::ops::Range<usize>, word: &mut Word) -> Read<()> {
+        words::bare(&self.source[range.clone()], word).map_err(|what| self.unclear(node, what))
     }
 
     /// Between the expansions of a string its characters count, not its nodes: the tree drops blanks there.
