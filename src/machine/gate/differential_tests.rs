@@ -179,6 +179,11 @@ impl Generator {
     }
 }
 
+/// Writes a call down, in one piece, since others may write at the same time.
+fn note(name: &str) -> String {
+    format!("printf '%s\\037' {name} \"$@\" '\u{1e}' >> \"$LOG\"")
+}
+
 /// A place with marker programs, and a shell that runs lines in it.
 struct Ground {
     root: tempfile::TempDir,
@@ -197,7 +202,7 @@ impl Ground {
         fs::create_dir(&bin).unwrap();
         for name in ALLOWED.iter().chain(OTHERS) {
             let program = bin.join(name);
-            fs::write(&program, format!("#!/bin/sh\n{{ printf '%s\\037' {name} \"$@\"; printf '\\036'; }} >> \"$LOG\"\n")).unwrap();
+            fs::write(&program, format!("#!/bin/sh\n{}\n", note(name))).unwrap();
             Command::new("chmod").arg("755").arg(&program).status().unwrap();
         }
         for name in ["env", "nice", "timeout", "nohup", "stdbuf", "setsid", "xargs", "bash", "sh", "cat"] {
@@ -224,7 +229,7 @@ impl Ground {
         // Functions are quicker than programs; a wrapper finds the programs.
         let mut driver = String::new();
         for name in ALLOWED.iter().chain(OTHERS) {
-            let _ = writeln!(driver, "{name}() {{ {{ printf '%s\\037' {name} \"$@\"; printf '\\036'; }} >> \"$LOG\"; }}");
+            let _ = writeln!(driver, "{name}() {{ {}; }}", note(name));
         }
         driver.push_str(
             "n=0\nwhile IFS= read -r -d '' line <&9; do\n( export LOG=\"$W/logs/$n\"; cd \"$W/$n\" || exit; unset n W; exec 9<&- \
@@ -259,11 +264,9 @@ impl Deeds {
     fn of(work: &Path, number: usize) -> Self {
         let log = fs::read(work.join("logs").join(number.to_string())).unwrap_or_default();
         let log = String::from_utf8_lossy(&log).into_owned();
-        let split = |call: &str| call.split('\u{1f}').map(str::to_owned).collect::<Vec<_>>();
-        let calls = log.split('\u{1e}').filter(|call| !call.is_empty()).map(|call| {
-            let mut words = split(call);
-            words.pop();
-            words
+        let calls = log.split_terminator("\u{1e}\u{1f}").map(|call| {
+            let call = call.strip_suffix('\u{1f}').unwrap_or(call);
+            call.split('\u{1f}').map(str::to_owned).collect::<Vec<_>>()
         });
         let home = work.join(number.to_string());
         let mut files = Vec::new();
@@ -276,6 +279,12 @@ impl Deeds {
         }
         Self { calls: calls.collect(), files }
     }
+}
+
+/// A class that fits no file stays as it is written.
+fn loose(word: &Word) -> Vec<pattern::Piece> {
+    let any = |piece| if piece == pattern::Piece::One { pattern::Piece::Any } else { piece };
+    word.glob().into_iter().map(any).collect()
 }
 
 /// Whether the call may have come from these words.
@@ -292,7 +301,7 @@ fn explains(words: &[Word], call: &[String]) -> bool {
             let Some(text) = call.get(at) else { continue };
             let text: Vec<pattern::Piece> = text.chars().map(pattern::Piece::Char).collect();
             // A glob may become several names.
-            if word.known().map_or_else(|| overlap(&word.glob(), &text), |known| known == call[at]) {
+            if word.known().map_or_else(|| overlap(&loose(word), &text), |known| known == call[at]) {
                 next[at + 1] = true;
                 if word.known().is_none() {
                     next[at + 1..].fill(true);

@@ -644,7 +644,10 @@ fn a_hostile_line_ends_soon() {
         "<<E ".repeat(5_000),
         "a".repeat(70_000),
     ] {
-        assert!(!matches!(bash(&line, &policy), Decision::Deny { .. }), "{}", &line[..20]);
+        let start = std::time::Instant::now();
+        bash(&line, &policy);
+        eprintln!("{} {:?}", &line[..9], start.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{}", &line[..20]);
     }
 }
 
