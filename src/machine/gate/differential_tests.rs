@@ -16,7 +16,7 @@ use super::syntax::{Access, Word};
 use super::tests::{bash, policy};
 use super::*;
 
-const LINES: usize = 4_000;
+const LINES: usize = 2_000;
 const BATCH: usize = 500;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A batch takes about a second; a line that hangs would hang for ever.

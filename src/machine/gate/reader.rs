@@ -17,7 +17,7 @@ mod expansion;
 mod redirect;
 
 /// Longer lines are files, and files can be written.
-const LONGEST: usize = 64 * 1024;
+const LONGEST: usize = 32 * 1024;
 /// Nodes within nodes; the shell itself manages more, people do not.
 const DEEPEST: usize = 120;
 /// How often the parser may report that it still works; every 100 steps it does. Honest lines need some tens.
