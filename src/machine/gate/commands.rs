@@ -116,7 +116,9 @@ impl<'a> Allowing<'a> {
                 Covers::No => {}
             }
         }
-        if let Some(set) = simple.assignments.iter().find(|set| !programs::is_free_name(&set.name)) {
+        let reads = simple.words.first().and_then(Word::known) == Some("read");
+        let own = |name: &str| programs::is_free_name(name) || (reads && name == "IFS");
+        if let Some(set) = simple.assignments.iter().find(|set| !own(&set.name)) {
             return Err(format!("it sets `{}`", set.name));
         }
         if programs::is_free(simple, places) {
@@ -171,7 +173,11 @@ fn covers(pattern: &[Part], simple: &Simple, places: &Places) -> Covers {
     let (sets, pattern) = pattern.split_at(sets);
     let set = simple.assignments.iter().zip(sets).all(|(assignment, part)| {
         let text = assignment.value.shown();
-        let text = if text.contains('=') && text.starts_with(&assignment.name) { text } else { format!("{}={text}", assignment.name) };
+        let text = if text.contains('=') && text.starts_with(&assignment.name) {
+            text
+        } else {
+            format!("{}={text}", assignment.name)
+        };
         matches!(part, Part::Word(part) if fits(part, &text))
     });
     let free = simple.assignments.iter().skip(sets.len()).all(|set| programs::is_free_name(&set.name));
@@ -183,6 +189,8 @@ fn covers(pattern: &[Part], simple: &Simple, places: &Places) -> Covers {
     if named == 0 || !matches(pattern, &simple.words) {
         return Covers::No;
     }
+    // Without a `*` all of it was written out.
+    let named = if named == pattern.len() { usize::MAX } else { named };
     more_than_named(simple, named, places).map_or(Covers::Yes, Covers::But)
 }
 
@@ -193,9 +201,10 @@ fn more_than_named(simple: &Simple, named: usize, places: &Places) -> Option<&'s
     if program == Some("git") && !places.is_start() {
         return Some("git runs in another directory");
     }
-    if named >= simple.words.len() {
+    if named == usize::MAX {
         return None;
     }
+    let named = named.min(simple.words.len());
     if let Some(wrapped) = unwrap(simple) {
         let Some(rest) = simple.words.get(wrapped.at..).filter(|rest| !rest.is_empty() && named > wrapped.at) else {
             return Some("it runs another command");

@@ -5,11 +5,11 @@
 //! loop with a counter to whoever denies `rm`, to let it pass would make the rule a matter of spelling.
 
 use super::flow::Step;
+use super::git;
 use super::line::Everything;
 use super::paths::{Named, Naming};
 use super::pattern::{self, Part, fits, forms, overlap};
 use super::programs::{self, base_name};
-use super::git;
 use super::syntax::{Access, Simple, Word};
 use crate::model::rule::Rule;
 use crate::model::tool_name::ToolName;
@@ -158,7 +158,11 @@ fn fits_loosely(form: &[Part], words: &[Word]) -> bool {
     let known: Vec<&str> = words.iter().filter_map(Word::known).collect();
     let is_option = |word: &&str| word.starts_with('-') && word.len() > 1;
     let letters = |words: &[&str]| -> String {
-        words.iter().filter(|word| is_option(word) && !word.starts_with("--")).flat_map(|word| word[1..].chars()).collect()
+        words
+            .iter()
+            .filter(|word| is_option(word) && !word.starts_with("--"))
+            .flat_map(|word| word[1..].chars())
+            .collect()
     };
     let long = |wanted: &str| {
         known.iter().any(|word| {
@@ -191,9 +195,9 @@ fn mentions(text: &str, program: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
     let program = program.trim_matches('*');
     !program.is_empty()
-        && text.match_indices(program).any(|(at, _)| {
-            !text[..at].ends_with(part) && !text[at + program.len()..].starts_with(part)
-        })
+        && text
+            .match_indices(program)
+            .any(|(at, _)| !text[..at].ends_with(part) && !text[at + program.len()..].starts_with(part))
 }
 
 /// Whether a text that was not understood could run the program: it is in it under some quotes, or could be put together.
@@ -201,7 +205,9 @@ fn could_hide(program: &str, text: &str) -> bool {
     let bare: String = text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\' | '\n')).collect();
     let bare = bare.to_lowercase();
     let words = program.split('*').all(|piece| bare.contains(&piece.to_lowercase()));
-    words || text.contains(['$', '`', '*', '?', '[', '{']) || ["eval", "source", "sh", ". "].iter().any(|word| text.contains(word))
+    words
+        || text.contains(['$', '`', '*', '?', '[', '{'])
+        || ["eval", "source", "sh", ". "].iter().any(|word| text.contains(word))
 }
 
 /// A rule about files.
@@ -231,7 +237,8 @@ fn file(tool: ToolName, pattern: &str, all: &Everything) -> Naming {
         }
         if tool == ToolName::Read && looks_below(program, simple) {
             let here = [Word::literal(".")];
-            let places_named: Vec<&Word> = operands.iter().copied().filter(|word| !word.beginning().starts_with('-')).collect();
+            let places_named: Vec<&Word> =
+                operands.iter().copied().filter(|word| !word.beginning().starts_with('-')).collect();
             let places_named = if places_named.is_empty() { here.iter().collect() } else { places_named };
             if places_named.iter().any(|word| named.is_below(word, places)) {
                 found = found.max(Naming::Maybe);

@@ -118,7 +118,9 @@ mod tests {
             ToolName::Agent | ToolName::Invoke | ToolName::WebSearch => Subject::None,
             _ => Subject::Path("unknown/x".to_owned()),
         };
-        for (allow, deny) in [(&[][..], &[][..]), (&["bash", "write"], &[]), (&["bash(git *)"], &["edit", "read(secret/**)"])] {
+        for (allow, deny) in
+            [(&[][..], &[][..]), (&["bash", "write"], &[]), (&["bash(git *)"], &["edit", "read(secret/**)"])]
+        {
             for mode in [Mode::Default, Mode::Edit, Mode::Plan, Mode::Bypass] {
                 for confinement in [Confinement::None, Confinement::InForce] {
                     let policy = Policy { mode, allow: rules(allow), deny: rules(deny), confinement };

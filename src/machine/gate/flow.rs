@@ -61,11 +61,6 @@ impl Places {
         self.anywhere
     }
 
-    /// Whether all of them lie in the directory of the call.
-    pub(super) fn are_inside(&self) -> bool {
-        !self.anywhere && self.paths.iter().all(|place| !super::paths::is_outside(place))
-    }
-
     /// What the path may be, from the directory of the call on.
     pub(super) fn resolve(&self, path: &str) -> Vec<String> {
         self.paths.iter().map(|place| join(place, path)).collect()

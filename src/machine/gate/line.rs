@@ -20,7 +20,8 @@ pub(super) fn steps(line: &str) -> Result<Vec<Step>, Unclear> {
 /// The steps of a line that another command reads.
 pub(super) fn inner_steps(text: &str, shell: Shell, places: &Places) -> Result<Vec<Step>, Unclear> {
     /// What a plain shell takes for something else than bash does.
-    const OTHERWISE: &[&str] = &["$'", "$\"", "((", "[[", "<<<", "&>", "|&", "<(", ">(", ">&", "function", "coproc", "select"];
+    const OTHERWISE: &[&str] =
+        &["$'", "$\"", "((", "[[", "<<<", "&>", "|&", "<(", ">(", ">&", "function", "coproc", "select"];
     let plain = text.replace("2>&1", "").replace("1>&2", "").replace(">&2", "");
     if shell == Shell::Plain && OTHERWISE.iter().any(|form| plain.contains(form)) {
         return Err(Unclear::Form { what: "another shell reads it", near: crate::text::one_line(text, 40) });
@@ -38,7 +39,9 @@ pub(super) fn inner_steps(text: &str, shell: Shell, places: &Places) -> Result<V
 pub(super) fn inner_simple(words: &[Word], fed: bool) -> Simple {
     let mut simple = Simple { fed, ..Simple::default() };
     let mut words = words.iter().skip_while(|word| {
-        let Some((name, _)) = word.beginning().split_once('=').filter(|(name, _)| !name.is_empty()) else { return false };
+        let Some((name, _)) = word.beginning().split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return false;
+        };
         simple.assignments.push(super::syntax::Assignment { name: name.to_owned(), value: (*word).clone() });
         true
     });

@@ -15,27 +15,126 @@ pub(super) fn base_name(program: &str) -> &str {
 
 /// Programs that may show a page, and then run whatever the person, or the environment, has them run.
 const PAGERS: &[&str] = &[
-    "ed", "emacs", "ex", "info", "less", "man", "more", "most", "nano", "nvim", "printenv", "socat", "vi", "view", "vim",
+    "ed", "emacs", "ex", "info", "less", "man", "more", "most", "nano", "nvim", "printenv", "socat", "vi", "view",
+    "vim",
 ];
 
 /// Commands of the shell that change what later ones mean.
 const CHANGERS: &[&str] = &[
-    "alias", "bind", "compgen", "complete", "declare", "enable", "export", "hash", "history", "let", "local", "mapfile",
-    "read", "readarray", "readonly", "set", "shopt", "typeset", "ulimit", "umask", "unalias", "unset", "unsetenv", "fc",
+    "alias",
+    "bind",
+    "compgen",
+    "complete",
+    "declare",
+    "enable",
+    "export",
+    "hash",
+    "history",
+    "let",
+    "local",
+    "mapfile",
+    "read",
+    "readarray",
+    "readonly",
+    "set",
+    "shopt",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
+    "unset",
+    "unsetenv",
+    "fc",
 ];
 
 /// Languages: their programs may run commands, so that a deny rule is looked for in them.
 const LANGUAGES: &[&str] = &[
-    "awk", "bun", "deno", "gawk", "lua", "luajit", "make", "gmake", "mawk", "nawk", "node", "osascript", "perl", "php",
-    "python", "python2", "python3", "Rscript", "ruby", "sed", "sqlite3", "tclsh", "vim", "nvim", "emacs", "tar", "psql",
+    "awk",
+    "bun",
+    "deno",
+    "gawk",
+    "lua",
+    "luajit",
+    "make",
+    "gmake",
+    "mawk",
+    "nawk",
+    "node",
+    "osascript",
+    "perl",
+    "php",
+    "python",
+    "python2",
+    "python3",
+    "Rscript",
+    "ruby",
+    "sed",
+    "sqlite3",
+    "tclsh",
+    "vim",
+    "nvim",
+    "emacs",
+    "tar",
+    "psql",
 ];
 
 /// Programs that look at files and do no more, with any options but those that `hazard` names.
 const READERS: &[&str] = &[
-    "awk", "b2sum", "basename", "bat", "cat", "cksum", "cmp", "column", "comm", "cut", "diff", "dirname", "du", "echo",
-    "egrep", "fgrep", "file", "find", "fd", "fmt", "fold", "git", "grep", "head", "hexdump", "jq", "ls", "md5sum", "nl",
-    "od", "paste", "printf", "pwd", "readlink", "realpath", "rev", "rg", "sed", "sha1sum", "sha256sum", "sort", "stat",
-    "strings", "tac", "tail", "test", "[", "[[", "tr", "tree", "true", "uniq", "wc", "which", "xxd",
+    "awk",
+    "b2sum",
+    "basename",
+    "bat",
+    "cat",
+    "cksum",
+    "cmp",
+    "column",
+    "comm",
+    "cut",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "fgrep",
+    "file",
+    "find",
+    "fd",
+    "fmt",
+    "fold",
+    "git",
+    "grep",
+    "head",
+    "hexdump",
+    "jq",
+    "ls",
+    "md5sum",
+    "nl",
+    "od",
+    "paste",
+    "printf",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rev",
+    "rg",
+    "sed",
+    "sha1sum",
+    "sha256sum",
+    "sort",
+    "stat",
+    "strings",
+    "tac",
+    "tail",
+    "test",
+    "[",
+    "[[",
+    "tr",
+    "tree",
+    "true",
+    "uniq",
+    "wc",
+    "which",
+    "xxd",
 ];
 
 /// Programs whose operands they write to.
@@ -77,14 +176,30 @@ pub(super) fn hazard(simple: &Simple, named: usize, places: &Places) -> Option<&
     if WRITERS.contains(&program) && reaches_out(all, named, places) {
         return Some("it may write outside the workspace");
     }
-    let reads = READERS.contains(&program) && !matches!(program, "git" | "echo" | "printf" | "[" | "test" | "basename" | "dirname" | "tr");
-    if reads && operands(program, all).into_iter().any(|word| all.iter().skip(named).any(|free| std::ptr::eq(free, word)) && leads_out(word)) {
+    let reads = READERS.contains(&program)
+        && !matches!(program, "git" | "echo" | "printf" | "[" | "test" | "basename" | "dirname" | "tr");
+    if reads
+        && operands(program, all)
+            .into_iter()
+            .any(|word| all.iter().skip(named).any(|free| std::ptr::eq(free, word)) && leads_out(word))
+    {
         return Some("it reads outside the workspace");
     }
     let bad = if program == "git" { git::hazard(&words, named) } else { by_flags(program, &words, named, free)? };
     // An option that the shell puts in is not seen by the tables.
-    let hidden = all.iter().skip(named.max(1)).take_while(|word| word.known() != Some("--")).any(Word::may_be_option);
+    let hidden = (named.max(1)..all.len())
+        .take_while(|at| all[*at].known() != Some("--"))
+        .any(|at| all[at].may_be_option() && !is_message(all, at));
     bad.or_else(|| hidden.then_some("an expansion may become one of its options"))
+}
+
+/// Whether the word is what `git commit -m` says, which is no option whatever it begins with.
+fn is_message(words: &[Word], at: usize) -> bool {
+    let known = |at: usize| words.get(at).and_then(Word::known);
+    known(0) == Some("git")
+        && matches!(known(1), Some("commit" | "tag" | "merge"))
+        && matches!(known(at - 1), Some("-m" | "-am" | "--message"))
+        && !words[at].expands()
 }
 
 /// `None`: no arguments of this program are known to do harm.
@@ -131,9 +246,9 @@ fn by_flags(program: &str, words: &[&str], named: usize, free: &[&str]) -> Optio
         | "tclsh" | "osascript" | "sqlite3" | "psql" | "luajit" => named < 2 && !is_tame_script(program, free),
         "printf" => any(&|word| word.starts_with("-v")),
         "test" | "[" => any(&|word| matches!(word, "-v" | "-R")),
-        "cp" | "mv" | "install" | "ln" => any(&|word| {
-            has_short(word, "tS") || is_long(word, &["target-directory", "suffix", "strip-program"])
-        }),
+        "cp" | "mv" | "install" | "ln" => {
+            any(&|word| has_short(word, "tS") || is_long(word, &["target-directory", "suffix", "strip-program"]))
+        }
         "split" => any(&|word| is_long(word, &["filter"])),
         "jq" => any(&|word| has_short(word, "fL") || is_long(word, &["from-file"])),
         "strings" | "column" | "tee" | "dd" => false,
@@ -232,6 +347,14 @@ pub(super) fn is_free(simple: &Simple, places: &Places) -> bool {
         },
         Some("true" | "false" | ":" | "exit" | "break" | "continue" | "return" | "wait" | "echo") => known,
         Some("pwd") => words.is_empty(),
+        // A script that stops at its first error only does less.
+        Some("set") => {
+            words.iter().all(|word| matches!(word.known(), Some("-e" | "-u" | "-eu" | "-o" | "-euo" | "pipefail")))
+        }
+        Some("read") => words.iter().all(|word| {
+            word.known()
+                .is_some_and(|word| matches!(word, "-r" | "-s") || (!word.starts_with('-') && is_free_name(word)))
+        }),
         Some("printf") => known && words.first().is_some_and(|word| !word.beginning().starts_with('-')),
         Some("[[") => true,
         Some("[") => words.split_last().is_some_and(|(_, words)| is_tame_test(words)),
@@ -258,8 +381,23 @@ fn is_tame_test(words: &[Word]) -> bool {
 /// Variables that a line may set for a command or for itself without a rule.
 pub(super) fn is_free_name(name: &str) -> bool {
     const HARMLESS: &[&str] = &[
-        "CARGO_TERM_COLOR", "CI", "CLICOLOR", "COLUMNS", "DEBUG", "FORCE_COLOR", "LANG", "LC_ALL", "LINES", "NO_COLOR",
-        "NODE_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "RUST_BACKTRACE", "RUST_LOG", "TERM", "TZ",
+        "CARGO_TERM_COLOR",
+        "CI",
+        "CLICOLOR",
+        "COLUMNS",
+        "DEBUG",
+        "FORCE_COLOR",
+        "LANG",
+        "LC_ALL",
+        "LINES",
+        "NO_COLOR",
+        "NODE_ENV",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
+        "RUST_BACKTRACE",
+        "RUST_LOG",
+        "TERM",
+        "TZ",
     ];
     let own = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') || name.len() == 1;
     // What programs obey is upper case, but for proxies and npm.
@@ -300,4 +438,3 @@ fn is_tame_sed_script(script: &str) -> bool {
     }
     script.trim_end_matches(['p', 'd', 'q']).chars().all(|c| c.is_ascii_digit() || ",$".contains(c))
 }
-

@@ -33,7 +33,18 @@ pub(super) fn read(line: &str) -> Read<Node> {
     if line.chars().any(|c| c.is_control() && c != '\n' && c != '\t') {
         return Err(Unclear::Control);
     }
-    let tree = tree(line)?;
+    match parsed(line, line) {
+        // For where things are, another letter will do: what they say is read from the line itself.
+        Err(error) if line.contains(LONE_DASH) => parsed(line, &line.replace(LONE_DASH, " _ <<")).map_err(|_| error),
+        result => result,
+    }
+}
+
+/// The grammar loses a lone dash before a here-document.
+const LONE_DASH: &str = " - <<";
+
+fn parsed(line: &str, as_if: &str) -> Read<Node> {
+    let tree = tree(as_if)?;
     let root = tree.root_node();
     let mut reader = Reader { source: line, inner: Vec::new(), depth: 0 };
     reader.covered(root)?;
@@ -185,9 +196,10 @@ impl<'a> Reader<'a> {
     fn statements(&mut self, nodes: &[Branch<'_>]) -> Read<Node> {
         let mut sequence = Vec::new();
         let mut apart = true;
+        let mut before: Option<Branch<'_>> = None;
         for node in nodes {
             match node.kind() {
-                ";" | "\n" | ";;" => apart = true,
+                ";" | "\n" => apart = true,
                 "&" => {
                     let before = sequence.pop().ok_or_else(|| self.unclear(*node, "nothing is before it"))?;
                     sequence.push(Node::Apart(Box::new(before)));
@@ -195,10 +207,12 @@ impl<'a> Reader<'a> {
                 }
                 "comment" => self.comment(*node)?,
                 _ if node.is_named() => {
-                    if !apart {
+                    // Sometimes the tree has no node for the end of a line.
+                    if !apart && self.same_line(before.unwrap_or(*node), *node).is_ok() {
                         return Err(self.unclear(*node, "two commands are not apart"));
                     }
                     apart = false;
+                    before = Some(*node);
                     let statement = self.deeper(|reader| reader.statement(*node))?;
                     sequence.push(statement);
                 }
@@ -252,7 +266,11 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             "redirected_statement" => reader.redirected(node, join, items),
-            "command" | "declaration_command" | "unset_command" | "variable_assignment" | "variable_assignments"
+            "command"
+            | "declaration_command"
+            | "unset_command"
+            | "variable_assignment"
+            | "variable_assignments"
             | "test_command" => {
                 let simple = reader.simple(node)?;
                 items.push(Item::new(join, Body::Simple(simple), std::mem::take(&mut reader.inner)));
@@ -397,9 +415,10 @@ impl<'a> Reader<'a> {
         self.ends(node)?;
         let mut word = Word { pieces: Vec::new(), bare: true };
         self.pieces(node, &mut word)?;
-        if word.bare {
-            words::braces(&mut word);
-        } else if self.text(node).contains('{') && !matches!(node.kind(), "string" | "raw_string") {
+        if word.pieces.len() > 1 && word.pieces[0] == Piece::Text(String::new()) {
+            word.pieces.remove(0);
+        }
+        if word.bare || !matches!(node.kind(), "string" | "raw_string") {
             words::braces(&mut word);
         }
         Ok(word)

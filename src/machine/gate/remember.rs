@@ -110,7 +110,11 @@ fn of_simple(simple: &Simple, patterns: &mut Vec<String>, depth: usize) -> Optio
     let second = simple.words.get(1).and_then(Word::known).unwrap_or_default();
     let mut sets = String::new();
     for set in &simple.assignments {
-        sets.push_str(&format!("{}={} ", set.name, set.value.known().filter(|value| !value.contains([' ', '*', '\'', '"']))?));
+        sets.push_str(&format!(
+            "{}={} ",
+            set.name,
+            set.value.known().filter(|value| !value.contains([' ', '*', '\'', '"']))?
+        ));
     }
     let known = SUBCOMMANDS.iter().any(|(name, subcommands)| *name == program && subcommands.contains(&second));
     let pattern = if known {
@@ -129,12 +133,14 @@ fn exactly(words: &[Word]) -> Option<String> {
     let mut pattern = Vec::new();
     for word in words {
         let text = word.known().filter(|text| !text.contains('*') && !text.contains(':'))?;
-        pattern.push(match (text.is_empty() || text.contains(char::is_whitespace), text.contains('\''), text.contains('"')) {
-            (false, false, false) => text.to_owned(),
-            (_, false, _) => format!("'{text}'"),
-            (_, true, false) => format!("\"{text}\""),
-            (_, true, true) => return None,
-        });
+        pattern.push(
+            match (text.is_empty() || text.contains(char::is_whitespace), text.contains('\''), text.contains('"')) {
+                (false, false, false) => text.to_owned(),
+                (_, false, _) => format!("'{text}'"),
+                (_, true, false) => format!("\"{text}\""),
+                (_, true, true) => return None,
+            },
+        );
     }
     Some(pattern.join(" "))
 }
@@ -170,13 +176,18 @@ mod tests {
             ("rm -rf target", &["bash(rm -rf target)"]),
             ("PAGER=cat git log", &["bash(PAGER=cat git log *)"]),
         ] {
-            assert_eq!(of(line).as_deref(), Some(&want.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()[..]), "{line}");
+            assert_eq!(
+                of(line).as_deref(),
+                Some(&want.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()[..]),
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn what_is_not_certain_is_not_remembered() {
-        for line in ["deploy $X", "$X", "for ((i=0;i<3;i++)); do x; done", "sudo rm x y*", "eval \"$X\"", "echo '", ""] {
+        for line in ["deploy $X", "$X", "for ((i=0;i<3;i++)); do x; done", "sudo rm x y*", "eval \"$X\"", "echo '", ""]
+        {
             assert_eq!(of(line), None, "{line}");
         }
     }

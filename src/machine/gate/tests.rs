@@ -518,7 +518,11 @@ fn what_may_be_a_denied_command_is_asked_in_every_mode() {
         for confinement in [Confinement::None, Confinement::InForce] {
             let policy = Policy { confinement, ..policy(mode, &["bash"], &["bash(git push *)"]) };
             for line in lines {
-                assert!(matches!(bash(line, &policy), Decision::Ask { .. }), "{line} in {mode}: {:?}", bash(line, &policy));
+                assert!(
+                    matches!(bash(line, &policy), Decision::Ask { .. }),
+                    "{line} in {mode}: {:?}",
+                    bash(line, &policy)
+                );
             }
         }
     }
@@ -526,7 +530,8 @@ fn what_may_be_a_denied_command_is_asked_in_every_mode() {
 
 #[test]
 fn a_rule_about_a_file_holds_against_commands_that_name_it() {
-    let denied = policy(Mode::Bypass, &["bash"], &["read(secret/**)", "edit(*.lock)", "read(/etc/passwd)", "read(*.pem)"]);
+    let denied =
+        policy(Mode::Bypass, &["bash"], &["read(secret/**)", "edit(*.lock)", "read(/etc/passwd)", "read(*.pem)"]);
     for line in [
         "cat secret/a",
         "cat ./secret/a",
@@ -553,7 +558,15 @@ fn a_rule_about_a_file_holds_against_commands_that_name_it() {
     ] {
         assert!(matches!(bash(line, &denied), Decision::Deny { .. }), "{line}: {:?}", bash(line, &denied));
     }
-    for line in ["cat $X", "grep -rn foo .", "grep -rn foo src", "rg foo", "cd $X && cat a", "for ((;;)); do cat secret/a; done", "cat \"$D/a\""] {
+    for line in [
+        "cat $X",
+        "grep -rn foo .",
+        "grep -rn foo src",
+        "rg foo",
+        "cd $X && cat a",
+        "for ((;;)); do cat secret/a; done",
+        "cat \"$D/a\"",
+    ] {
         assert!(matches!(bash(line, &denied), Decision::Ask { .. }), "{line}: {:?}", bash(line, &denied));
     }
     for line in [
@@ -576,7 +589,10 @@ fn a_rule_about_a_file_holds_against_commands_that_name_it() {
 #[test]
 fn a_redirection_is_a_write_where_the_shell_is_then() {
     let rules = ["bash(make *)", "write(out/**)"];
-    assert_allowed(&rules, &["make > out/a", "cd out && make > a", "make &> out/a", "make > /dev/null 2>&1", "make < in"]);
+    assert_allowed(
+        &rules,
+        &["make > out/a", "cd out && make > a", "make &> out/a", "make > /dev/null 2>&1", "make < in"],
+    );
     assert_asked(
         &rules,
         &[

@@ -31,7 +31,10 @@ pub(super) enum Inner {
     /// One of the tails of these words, which one cannot be told.
     Tails(Vec<Word>),
     /// Text that is read as a shell line.
-    Script { text: String, shell: Shell },
+    Script {
+        text: String,
+        shell: Shell,
+    },
     /// It runs something, and what cannot be told.
     Unknown,
 }
@@ -89,13 +92,7 @@ const SHAPES: &[Shape] = &[
         operands: 0,
         manner: Manner::Clear,
     },
-    Shape {
-        names: &["busybox"],
-        flags: &[],
-        values: &[],
-        operands: 0,
-        manner: Manner::Clear,
-    },
+    Shape { names: &["busybox"], flags: &[], values: &[], operands: 0, manner: Manner::Clear },
     Shape {
         names: &["sudo", "doas"],
         flags: &["-n", "-E", "-H", "-i", "-s", "-k", "-S", "-A", "-b", "-P", "--preserve-env", "--non-interactive"],
@@ -120,7 +117,17 @@ const SHAPES: &[Shape] = &[
     },
     Shape { names: &["taskset", "chrt"], flags: &["-c", "-a"], values: &[], operands: 1, manner: Manner::Foreign },
     Shape {
-        names: &["unshare", "nsenter", "firejail", "bwrap", "caffeinate", "dbus-run-session", "watch", "entr", "runuser"],
+        names: &[
+            "unshare",
+            "nsenter",
+            "firejail",
+            "bwrap",
+            "caffeinate",
+            "dbus-run-session",
+            "watch",
+            "entr",
+            "runuser",
+        ],
         flags: &["-r", "-m", "-n", "-t", "-d", "-c", "-e", "-g", "-x"],
         values: &[],
         operands: 0,
@@ -134,6 +141,9 @@ const SHAPES: &[Shape] = &[
         manner: Manner::Foreign,
     },
 ];
+
+/// Commands of container programs that run nothing.
+const LOOKING: &[&str] = &["describe", "get", "images", "info", "inspect", "logs", "ps", "top", "version"];
 
 /// What the command runs besides itself, if it is known to run anything.
 pub(super) fn unwrap(simple: &Simple) -> Option<Wrapped> {
@@ -155,8 +165,13 @@ pub(super) fn unwrap(simple: &Simple) -> Option<Wrapped> {
         "find" | "gfind" => find(words)?,
         "fd" | "fdfind" => fd(words)?,
         "ssh" => ssh(words),
-        "su" | "script" | "screen" | "tmux" | "docker" | "podman" | "kubectl" | "expect" | "gdb" | "rsh" | "systemd-run"
-        | "at" | "batch" | "crontab" => texts(words),
+        "docker" | "podman" | "kubectl"
+            if words.get(1).and_then(Word::known).is_some_and(|word| LOOKING.contains(&word)) =>
+        {
+            return None;
+        }
+        "su" | "script" | "screen" | "tmux" | "docker" | "podman" | "kubectl" | "expect" | "gdb" | "rsh"
+        | "systemd-run" | "at" | "batch" | "crontab" => texts(words),
         _ => shaped(program, words)?,
     };
     Some(wrapped)
@@ -288,7 +303,8 @@ fn env(words: &[Word]) -> Wrapped {
 }
 
 fn xargs(words: &[Word]) -> Wrapped {
-    const VALUES: &[&str] = &["-n", "-P", "-L", "-I", "-d", "-s", "--max-args", "--max-procs", "--max-lines", "--delimiter"];
+    const VALUES: &[&str] =
+        &["-n", "-P", "-L", "-I", "-d", "-s", "--max-args", "--max-procs", "--max-lines", "--delimiter"];
     let mut at = 1;
     let mut replaced = None;
     while let Some(text) = words.get(at).and_then(Word::known).filter(|text| text.starts_with('-') && text.len() > 1) {
@@ -298,7 +314,9 @@ fn xargs(words: &[Word]) -> Wrapped {
                 at += 1;
                 break;
             }
-            "-0" | "-r" | "-t" | "-x" | "-0r" | "-r0" | "--null" | "--no-run-if-empty" | "--verbose" | "--exit" => at += 1,
+            "-0" | "-r" | "-t" | "-x" | "-0r" | "-r0" | "--null" | "--no-run-if-empty" | "--verbose" | "--exit" => {
+                at += 1
+            }
             "-I" => {
                 replaced = words.get(at + 1).and_then(Word::known);
                 at += 2;
@@ -308,7 +326,9 @@ fn xargs(words: &[Word]) -> Wrapped {
                 replaced = Some(&text[2..]);
                 at += 1;
             }
-            _ if VALUES.contains(&name) || VALUES.iter().any(|value| value.len() == 2 && text.starts_with(value)) => at += 1,
+            _ if VALUES.contains(&name) || VALUES.iter().any(|value| value.len() == 2 && text.starts_with(value)) => {
+                at += 1
+            }
             _ => return hidden(Manner::Clear),
         }
     }
@@ -346,7 +366,8 @@ fn find(words: &[Word]) -> Option<Wrapped> {
         }
         first = first.min(at + 1);
         let taken = rest.by_ref().map(|(_, word)| word);
-        let mut command: Vec<Word> = taken.take_while(|word| !matches!(word.known(), Some(";" | "+"))).cloned().collect();
+        let mut command: Vec<Word> =
+            taken.take_while(|word| !matches!(word.known(), Some(";" | "+"))).cloned().collect();
         for word in &mut command {
             if word.shown().contains("{}") {
                 let mut file = Word::literal("./");
@@ -378,9 +399,11 @@ fn ssh(words: &[Word]) -> Wrapped {
 
 fn trap(words: &[Word]) -> Wrapped {
     match words.get(1).map(Word::known) {
-        Some(Some(text)) if !text.starts_with('-') => {
-            Wrapped { manner: Manner::Foreign, inner: vec![Inner::Script { text: text.to_owned(), shell: Shell::Bash }], at: usize::MAX }
-        }
+        Some(Some(text)) if !text.starts_with('-') => Wrapped {
+            manner: Manner::Foreign,
+            inner: vec![Inner::Script { text: text.to_owned(), shell: Shell::Bash }],
+            at: usize::MAX,
+        },
         Some(Some(_)) => hidden(Manner::Foreign),
         Some(None) | None => hidden(Manner::Foreign),
     }

@@ -88,10 +88,9 @@ impl Reader<'_> {
                 "for" | "in" | ";" | "\n" => {}
                 "comment" => self.comment(*part)?,
                 "variable_name" if simple.assignments.is_empty() => {
-                    simple.assignments.push(super::Assignment {
-                        name: self.text(*part).to_owned(),
-                        value: Word::unknown(),
-                    });
+                    simple
+                        .assignments
+                        .push(super::Assignment { name: self.text(*part).to_owned(), value: Word::unknown() });
                 }
                 "do_group" => {
                     sequence.append(&mut self.inner);
@@ -128,8 +127,8 @@ impl Reader<'_> {
                     }
                     sequence.append(&mut self.inner);
                     let rest = &inside[close + 1..];
-                    let falls = rest.last().is_some_and(|last| matches!(last.kind(), ";&" | ";;&"));
-                    let body = self.statements(if falls { &rest[..rest.len() - 1] } else { rest })?;
+                    let ends = rest.last().is_some_and(|last| matches!(last.kind(), ";;" | ";&" | ";;&"));
+                    let body = self.statements(if ends { &rest[..rest.len() - 1] } else { rest })?;
                     cases.push(body);
                 }
                 _ if part.is_named() => {
@@ -191,8 +190,9 @@ impl Reader<'_> {
             }
             match node.kind() {
                 "binary_expression" | "unary_expression" | "parenthesized_expression" => {
-                    let calculates =
-                        children(node).iter().any(|part| matches!(self.text(*part), "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
+                    let calculates = children(node)
+                        .iter()
+                        .any(|part| matches!(self.text(*part), "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge"));
                     let numbers = |part: &Branch<'_>| {
                         let text = self.text(*part).trim_matches('"');
                         matches!(text, "$?" | "$#" | "-eq" | "-ne" | "-lt" | "-le" | "-gt" | "-ge")

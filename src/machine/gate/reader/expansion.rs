@@ -10,7 +10,8 @@ use super::super::words;
 use super::{Read, Reader, children};
 
 /// Operators inside `${…}` that only choose or cut.
-const CUTTING: &[&str] = &["-", ":-", "+", ":+", "?", ":?", "#", "##", "%", "%%", "/", "//", "/#", "/%", ",", ",,", "^", "^^"];
+const CUTTING: &[&str] =
+    &["-", ":-", "+", ":+", "?", ":?", "#", "##", "%", "%%", "/", "//", "/#", "/%", ",", ",,", "^", "^^"];
 
 impl Reader<'_> {
     /// Appends what the node means.
@@ -176,7 +177,8 @@ impl Reader<'_> {
         if rest.is_empty() {
             return Ok(());
         }
-        let operator = CUTTING.iter().filter(|operator| rest.starts_with(**operator)).max_by_key(|operator| operator.len());
+        let operator =
+            CUTTING.iter().filter(|operator| rest.starts_with(**operator)).max_by_key(|operator| operator.len());
         let Some(operator) = operator else { return Err(wrong()) };
         let operand = &rest[operator.len()..];
         // The operand: text without anything special, or nodes of their own.
@@ -189,8 +191,9 @@ impl Reader<'_> {
             .filter(|child| child.is_named() && child.start_byte() >= node.end_byte() - 1 - operand.len())
             .collect();
         match inner.as_slice() {
-            [only] if only.byte_range() == (node.end_byte() - 1 - operand.len()..node.end_byte() - 1)
-                && (quoted || matches!(only.kind(), "simple_expansion" | "command_substitution" | "expansion")) =>
+            [only]
+                if only.byte_range() == (node.end_byte() - 1 - operand.len()..node.end_byte() - 1)
+                    && (quoted || matches!(only.kind(), "simple_expansion" | "command_substitution" | "expansion")) =>
             {
                 self.pieces(*only, &mut Word::default())
             }
@@ -215,7 +218,8 @@ impl Reader<'_> {
         let body = if let [only] = inside
             && only.kind() == "file_redirect"
         {
-            let mut items = vec![super::Item::new(super::Join::First, super::Body::Simple(super::Simple::default()), Vec::new())];
+            let mut items =
+                vec![super::Item::new(super::Join::First, super::Body::Simple(super::Simple::default()), Vec::new())];
             self.redirect(*only, &mut items)?;
             super::joined(items)
         } else {

@@ -32,9 +32,7 @@ impl Reader<'_> {
         item.inner.append(&mut self.inner);
         match &mut item.body {
             Body::Simple(simple) => Ok(simple),
-            Body::Compound(super::Node::Function { .. }) => {
-                Err(self.unclear(node, "a function is redirected"))
-            }
+            Body::Compound(super::Node::Function { .. }) => Err(self.unclear(node, "a function is redirected")),
             Body::Compound(_) => Ok(&mut item.opens),
         }
     }
@@ -163,7 +161,8 @@ impl Reader<'_> {
                 let found = end.byte_range();
                 // What opened on the same line would have its own body first.
                 let opened = self.source[node.start_byte()..first].matches("<<").count();
-                let before = &self.source[self.source[..node.start_byte()].rfind('\n').map_or(0, |at| at + 1)..node.start_byte()];
+                let before = &self.source
+                    [self.source[..node.start_byte()].rfind('\n').map_or(0, |at| at + 1)..node.start_byte()];
                 return if opened == 1
                     && !before.contains("<<")
                     && found.end == expected.end
