@@ -81,7 +81,7 @@ fn no_case_of_the_corpus_is_judged_otherwise_than_it_says() {
                 asked += usize::from(matches!(decision, Decision::Ask { .. }));
                 denied += usize::from(matches!(decision, Decision::Deny { .. }));
                 if decision != Decision::Allow {
-                    note(&format!("asked: {:?}: {decision:?}", case.line));
+                    eprintln!("{:?}: {decision:?}", case.line);
                 }
                 true
             }
@@ -90,10 +90,10 @@ fn no_case_of_the_corpus_is_judged_otherwise_than_it_says() {
             wrong.push(format!("{:?} wanted ({}): {:?}: {decision:?}", case.want, case.why, case.line));
         }
     }
-    note(&format!(
+    eprintln!(
         "{} cases; {bypassed} of {hostile} went round a rule; of {ordinary} ordinary commands {asked} asked, {denied} denied",
         cases.len()
-    ));
+    );
     assert!(wrong.is_empty(), "{} wrong: {wrong:#?}", wrong.len());
     assert!(cases.len() - ordinary >= 250, "{} cases are too few", cases.len() - ordinary);
     assert!(ordinary >= 100 && denied * 50 <= ordinary && asked * 10 <= ordinary, "{asked} asked, {denied} denied");
@@ -104,9 +104,4 @@ fn every_case_gives_its_reason() {
     for case in cases() {
         assert!(case.why.len() > 3, "{:?} has no reason", case.line);
     }
-}
-
-#[expect(clippy::print_stderr, reason = "the rates are what the test is for")]
-fn note(text: &str) {
-    eprintln!("{text}");
 }

@@ -278,10 +278,12 @@ pub(super) fn operands<'a>(program: &str, words: &'a [Word]) -> Vec<&'a Word> {
         operands.remove(0);
     }
     let has = |option: &str| words.iter().any(|word| word.beginning().starts_with(option));
-    if matches!(program, "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk") && !has("-e") && !has("-f") {
-        if let Some(at) = operands.iter().position(|word| !word.beginning().starts_with('-')) {
-            operands.remove(at);
-        }
+    if matches!(program, "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk")
+        && !has("-e")
+        && !has("-f")
+        && let Some(at) = operands.iter().position(|word| !word.beginning().starts_with('-'))
+    {
+        operands.remove(at);
     }
     operands
 }

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node as Branch, ParseOptions, Parser};
 
-use super::syntax::{Access, Assignment, Node, Piece, RESERVED, Redirect, Simple, Unclear, Word, Words};
+use super::syntax::{Assignment, Node, Piece, RESERVED, Simple, Unclear, Word, Words};
 use super::words;
 
 mod compound;
@@ -262,7 +262,9 @@ impl<'a> Reader<'a> {
                 for child in children(node).into_iter().filter(|child| child.kind() != "!") {
                     reader.items(child, join, items)?;
                 }
-                items.get_mut(from).map(|item| item.negated = true);
+                if let Some(item) = items.get_mut(from) {
+                    item.negated = true;
+                }
                 Ok(())
             }
             "redirected_statement" => reader.redirected(node, join, items),

@@ -315,7 +315,7 @@ fn xargs(words: &[Word]) -> Wrapped {
                 break;
             }
             "-0" | "-r" | "-t" | "-x" | "-0r" | "-r0" | "--null" | "--no-run-if-empty" | "--verbose" | "--exit" => {
-                at += 1
+                at += 1;
             }
             "-I" => {
                 replaced = words.get(at + 1).and_then(Word::known);
@@ -327,7 +327,7 @@ fn xargs(words: &[Word]) -> Wrapped {
                 at += 1;
             }
             _ if VALUES.contains(&name) || VALUES.iter().any(|value| value.len() == 2 && text.starts_with(value)) => {
-                at += 1
+                at += 1;
             }
             _ => return hidden(Manner::Clear),
         }
