@@ -1,9 +1,12 @@
-//! Whether a tool call may run: deny rules, then allow rules, then the mode, then ask.
+//! Whether a tool call may run: deny rules, then the mode `plan`, then allow rules, then the mode, then ask.
 //!
 //! A rule is a filter; the sandbox is the boundary. So whatever is not fully understood is asked, never guessed.
-//! Below: `line` reads a shell line, `commands` holds it against rules, `programs` knows which arguments make a
-//! harmless program run or write something, `paths` is for the rules about files. Deliberately absent: the
-//! resolving of paths (the tools do it before they name a subject) and who is asked.
+//! Below, from the text up: `reader` turns a shell line to the types of `syntax`, `flow` follows `cd` through it, `unwrap`
+//! knows which commands run others, `line` is all of it together. `commands` holds allow rules against a line, `denial`
+//! deny rules; `programs` and `git` know which arguments make a harmless program run or write something. `paths` and
+//! `web` are for rules about files and addresses, `remember` for the answer "always", `explain` for a person who asks
+//! what a persona may do. Deliberately absent: the resolving of paths (the tools do it before they name a subject; a
+//! shell line's paths are judged as written) and who is asked.
 
 use std::path::Path;
 
@@ -12,15 +15,36 @@ use crate::model::rule::{Rule, Subject};
 use crate::model::tool_name::{ToolKind, ToolName};
 
 mod commands;
+mod denial;
+#[cfg_attr(not(test), expect(dead_code, reason = "`agents check` does not ask yet"))]
+mod explain;
+mod flow;
+mod git;
 mod line;
 mod paths;
+mod pattern;
 mod programs;
+mod reader;
+#[cfg_attr(not(test), expect(dead_code, reason = "nobody can answer always yet"))]
+mod remember;
+mod syntax;
+mod unwrap;
 mod web;
+mod words;
 
+#[cfg(test)]
+mod corpus_tests;
+#[cfg(test)]
+mod differential_tests;
 #[cfg(test)]
 mod tests;
 
+use denial::Denial;
+#[expect(unused_imports, reason = "`agents check` does not ask yet")]
+pub(crate) use explain::{Explained, Otherwise, Why, explain};
 pub(crate) use paths::{PathRules, denies_path};
+#[expect(unused_imports, reason = "nobody can answer always yet")]
+pub(crate) use remember::always;
 
 /// What a call is judged by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +88,14 @@ pub(crate) fn judge_all(tool: ToolName, subjects: &[Subject], policy: &Policy) -
 
 /// Judges one subject of a call.
 pub(crate) fn judge(tool: ToolName, subject: &Subject, policy: &Policy) -> Decision {
-    if let Some(rule) = denied_by(tool, subject, &policy.deny) {
+    let mut doubt = None;
+    if let (ToolName::Bash, Subject::Command(line)) = (tool, subject) {
+        match denial::denial(&policy.deny, line, &line::everything(line)) {
+            Denial::Yes(rule) => return Decision::Deny { reason: format!("the rule `{rule}` denies this") },
+            Denial::Maybe(rule) => doubt = Some(rule),
+            Denial::No => {}
+        }
+    } else if let Some(rule) = denied_by(tool, subject, &policy.deny) {
         return Decision::Deny { reason: format!("the rule `{rule}` denies this") };
     }
     if tool.kind() == ToolKind::Control {
@@ -76,7 +107,11 @@ pub(crate) fn judge(tool: ToolName, subject: &Subject, policy: &Policy) -> Decis
             reason: "plan mode is read-only; present the plan and call exit_plan_mode".to_owned(),
         };
     }
-    match allowed_by_rule(tool, subject, &policy.allow) {
+    if let Some(rule) = doubt {
+        // In every mode: a rule that spelling could get round would be none.
+        return Decision::Ask { reason: format!("it may be what the rule `{rule}` denies") };
+    }
+    match allowed_by_rule(tool, subject, policy) {
         Ok(()) => Decision::Allow,
         Err(reason) => by_mode(tool, subject, policy, reason),
     }
@@ -122,16 +157,16 @@ fn denied_by<'a>(tool: ToolName, subject: &Subject, deny: &'a [Rule]) -> Option<
     deny.iter().find(|rule| match (&rule.pattern, subject) {
         (None, _) => rule.tool == tool,
         (Some(_), Subject::Path(path)) => denies_path(tool, path, std::slice::from_ref(rule)),
-        (Some(pattern), Subject::Command(line)) => rule.tool == tool && commands::denies(pattern, line),
+        (Some(pattern), Subject::Command(text)) => rule.tool == tool && pattern::fits(pattern, text),
         (Some(pattern), Subject::Url(url)) => rule.tool == tool && web::denies(pattern, url),
         (Some(pattern), Subject::None) => rule.tool == tool && pattern == tool.as_str(),
     })
 }
 
 /// Whether allow rules cover the call; if not, the reason to ask.
-fn allowed_by_rule(tool: ToolName, subject: &Subject, allow: &[Rule]) -> Result<(), String> {
+fn allowed_by_rule(tool: ToolName, subject: &Subject, policy: &Policy) -> Result<(), String> {
     let mut patterns = Vec::new();
-    for rule in allow.iter().filter(|rule| rule.tool == tool) {
+    for rule in policy.allow.iter().filter(|rule| rule.tool == tool) {
         match &rule.pattern {
             // The whole tool, but for paths that a rule has to name.
             None if !matches!(subject, Subject::Path(path) if paths::must_be_named(tool, path)) => return Ok(()),
@@ -140,11 +175,22 @@ fn allowed_by_rule(tool: ToolName, subject: &Subject, allow: &[Rule]) -> Result<
         }
     }
     match subject {
-        Subject::Command(line) => commands::allows(&patterns, line),
+        Subject::Command(line) => {
+            let may_write = |path: &str| redirected_into(path, policy);
+            commands::Allowing::new(&patterns, &may_write).allows(line)
+        }
         Subject::Path(path) if patterns.iter().any(|pattern| paths::allows(tool, pattern, path)) => Ok(()),
         Subject::Url(url) if patterns.iter().any(|pattern| web::allows(pattern, url)) => Ok(()),
         Subject::Url(url) => Err(format!("no rule allows `{}`", web::shown(url))),
         Subject::Path(_) | Subject::None => Err(format!("no rule allows `{tool}` here")),
+    }
+}
+
+/// A redirection is a write, and may do what the tool `write` may.
+fn redirected_into(path: &str, policy: &Policy) -> Result<(), String> {
+    match judge(ToolName::Write, &Subject::Path(path.to_owned()), policy) {
+        Decision::Allow => Ok(()),
+        Decision::Ask { .. } | Decision::Deny { .. } => Err(format!("it writes `{path}`, and no rule allows that")),
     }
 }
 

