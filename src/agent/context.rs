@@ -21,8 +21,8 @@ const SUMMARISE: f64 = 0.8;
 /// The end of a conversation that a summary leaves as it is: at most so many tokens, and so much of the window.
 const TAIL_TOKENS: u64 = 20_000;
 const TAIL: f64 = 0.2;
-/// A task longer than this is summed up with the rest.
-const TASK_BYTES: usize = 16_000;
+/// What is less than this share of the window is not worth a summary.
+const WORTH: f64 = 0.1;
 
 /// A rough count: four bytes are one token.
 pub(super) fn tokens(bytes: usize) -> u64 {
@@ -126,7 +126,7 @@ pub(super) fn bytes_in_view(messages: &[Message], elided: usize) -> usize {
 /// How a conversation is cut in three for its summary.
 #[derive(Debug, PartialEq)]
 pub(super) struct Parts<'a> {
-    /// The task, which stays word for word unless it is very long.
+    /// The task, which stays word for word: whoever goes on is held to it, not to what somebody made of it.
     pub(super) task: Option<&'a Message>,
     /// What is summed up.
     pub(super) middle: &'a [Message],
@@ -150,9 +150,11 @@ pub(super) fn parts(messages: &[Message], window_tokens: u64) -> Option<Parts<'_
             cut = at;
         }
     }
-    let task = messages.first().filter(|first| matches!(first, Message::User(_)) && bytes_of(first) <= TASK_BYTES);
+    let task = messages.first().filter(|first| matches!(first, Message::User(_)));
     let begin = usize::from(task.is_some());
-    (cut > begin).then(|| Parts { task, middle: &messages[begin..cut], tail: &messages[cut..] })
+    let middle = messages.get(begin..cut)?;
+    let worth = tokens(middle.iter().map(bytes_of).sum()) as f64 >= window_tokens as f64 * WORTH;
+    (worth && !middle.is_empty()).then(|| Parts { task, middle, tail: &messages[cut..] })
 }
 
 #[cfg(test)]
@@ -247,8 +249,9 @@ mod tests {
         assert_eq!(parts(&long_turn(1), 200_000), None);
         assert_eq!(parts(&[], 200_000), None);
         let long_task = Message::User(UserMessage { text: "x".repeat(90_000), by: "task".into() });
-        let messages = [vec![long_task], long_turn(2)].concat();
-        let Parts { task, middle, .. } = parts(&messages, 200_000).unwrap();
-        assert_eq!((task, middle.len()), (None, 1));
+        let messages = [vec![long_task.clone()], long_turn(2)].concat();
+        assert_eq!(parts(&messages, 200_000), None);
+        assert_eq!(parts(&messages[..1], 10), None, "a task is never summed up");
+        assert_eq!(parts(&messages, 5_000).unwrap().task, Some(&long_task));
     }
 }
