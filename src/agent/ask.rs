@@ -7,9 +7,8 @@ use std::time::Duration;
 use super::attempt::Attempt;
 use super::event::{AgentEvent, QuestionKind};
 use super::wheel::{Origin, Reply};
-use crate::model::rule::{Rule, Subject};
+use crate::model::rule::Rule;
 use crate::model::status::{Phase, Question};
-use crate::model::tool_name::ToolName;
 
 /// How long a question waits.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -31,12 +30,6 @@ pub(super) struct Wanted {
     pub(super) diff: Option<String>,
     /// What a person would allow with "always", where that can be said.
     pub(super) always: Option<Vec<Rule>>,
-}
-
-/// The rules that would allow a call like this one from now on.
-// The gate will say: until it does, nothing is offered.
-pub(super) fn always(_tool: ToolName, _subjects: &[Subject]) -> Option<Vec<Rule>> {
-    None
 }
 
 impl Attempt {
@@ -112,7 +105,10 @@ impl Attempt {
     fn allow_always(&mut self, rules: &[Rule], by: &str) {
         self.policy.allow.extend_from_slice(rules);
         self.users.allow.extend_from_slice(rules);
-        (self.remember)(rules);
+        self.place.allow.extend_from_slice(rules);
+        if let Err(why) = (self.remember)(rules) {
+            self.tell(&format!("it holds for this session only, because it could not be remembered: {why}"));
+        }
         for rule in rules {
             self.conversation.note(&format!("{by} always allows {rule}"));
         }

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::sync::watch;
 
-use super::ask::{Permission, Wanted, always, is_yes};
+use super::ask::{Permission, Wanted, is_yes};
 use super::attempt::Attempt;
 use super::event::{AgentEvent, QuestionKind};
 use super::prompt;
@@ -88,7 +88,7 @@ impl Attempt {
                     what: format!("{name} {}", ready.summary),
                     reason,
                     diff: ready.tool.preview(&ready.input, &scope),
-                    always: always(name, &subjects),
+                    always: gate::always(name, &subjects),
                 };
                 match self.permission(&wanted).await {
                     Permission::Given => Ok(ready),

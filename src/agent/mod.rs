@@ -73,7 +73,7 @@ pub(crate) struct Parts {
 }
 
 /// Takes rules that are to hold in later sessions too.
-pub(crate) type Remember = Arc<dyn Fn(&[Rule]) + Send + Sync>;
+pub(crate) type Remember = Arc<dyn Fn(&[Rule]) -> Result<(), String> + Send + Sync>;
 
 /// When the loop ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -339,7 +339,10 @@ impl World {
             deny: Vec::new(),
             remember: {
                 let remembered = Arc::clone(&self.remembered);
-                Arc::new(move |rules| remembered.lock().unwrap().extend_from_slice(rules))
+                Arc::new(move |rules| {
+                    remembered.lock().unwrap().extend_from_slice(rules);
+                    Ok(())
+                })
             },
             sandbox: None,
             confinement: Confinement::None,

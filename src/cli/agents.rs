@@ -216,5 +216,5 @@ fn may(persona: &Persona) -> Result<Vec<Explained>, CliError> {
         deny: [persona.deny.clone(), settings.deny, decided.deny].concat(),
         confinement: if confined { Confinement::InForce } else { Confinement::None },
     };
-    Ok(explain::explain(&persona.tools, &policy))
+    Ok(explain::explain(persona, &policy))
 }

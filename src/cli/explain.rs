@@ -1,14 +1,15 @@
-//! What a persona may do, tool by tool, in words: each tool is held against the gate with a call of the plainest kind.
+//! What a persona may do, tool by tool, in words.
 //!
-//! Deliberately absent: any rule of its own. What the gate says of the sample is what is told.
+//! Deliberately absent: any rule of its own. What the gate explains is what is told.
 
 use serde_json::{Value, json};
 
-use crate::machine::gate::{self, Confinement, Decision, Policy};
-use crate::model::rule::Subject;
-use crate::model::tool_name::{ToolKind, ToolName};
+use crate::machine::gate::{self, Otherwise, Policy, Why};
+use crate::model::persona::Persona;
+use crate::model::rule::Rule;
+use crate::model::tool_name::ToolName;
 
-/// What becomes of the plainest call of a tool, and of what rules name.
+/// What becomes of a call that no rule names, and what rules name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Explained {
     tool: ToolName,
@@ -17,42 +18,34 @@ pub(super) struct Explained {
     rules: Vec<String>,
 }
 
-pub(super) fn explain(tools: &[ToolName], policy: &Policy) -> Vec<Explained> {
-    tools.iter().map(|tool| one(*tool, policy)).collect()
+pub(super) fn explain(persona: &Persona, policy: &Policy) -> Vec<Explained> {
+    gate::explain(persona, policy).into_iter().map(one).collect()
 }
 
-fn one(tool: ToolName, policy: &Policy) -> Explained {
-    let usually = usually(tool, policy);
-    let own = |effect: &str, rules: &[crate::model::rule::Rule]| -> Vec<String> {
-        let named = rules.iter().filter(|rule| rule.tool == tool && rule.pattern.is_some());
-        named.map(|rule| format!("{effect} {rule}")).collect()
+fn one(explained: gate::Explained) -> Explained {
+    let gate::Explained { tool, denied, allowed, otherwise } = explained;
+    let own = |effect: &str, rules: Vec<Rule>| -> Vec<String> {
+        rules.iter().filter(|rule| rule.pattern.is_some()).map(|rule| format!("{effect} {rule}")).collect()
     };
-    let mut rules = own("denied:", &policy.deny);
-    rules.extend(own("free:", &policy.allow));
+    let mut rules = own("denied:", denied);
+    rules.extend(own("free:", allowed));
     rules.dedup();
-    Explained { tool, usually, rules }
+    Explained { tool, usually: usually(otherwise), rules }
 }
 
-fn usually(tool: ToolName, policy: &Policy) -> String {
-    let sample = match tool.kind() {
-        ToolKind::Edit => Subject::Path("some/file".to_owned()),
-        ToolKind::ReadOnly if matches!(tool, ToolName::Read | ToolName::Glob | ToolName::Grep | ToolName::Lsp) => {
-            Subject::Path("some/file".to_owned())
-        }
-        ToolKind::Command => Subject::Command("some-program".to_owned()),
-        ToolKind::ReadOnly | ToolKind::Control => Subject::None,
+fn usually(otherwise: Otherwise) -> String {
+    let because = |why: Why| match why {
+        Why::Rule => " by a rule".to_owned(),
+        Why::Mode(mode) => format!(" in mode {mode}"),
+        Why::Confined => " inside its own workspace, held there by the kernel".to_owned(),
+        Why::Reading => " inside the workspace".to_owned(),
+        Why::Web => " for hosts that neither the user, settings nor the task named".to_owned(),
+        Why::Control => String::new(),
     };
-    let confined =
-        policy.confinement == Confinement::InForce && matches!(tool.kind(), ToolKind::Edit | ToolKind::Command);
-    match gate::judge(tool, &sample, policy) {
-        // Where it leads decides; which hosts were named is known only when the call is made.
-        Decision::Allow | Decision::Ask { .. } if tool == ToolName::WebFetch => {
-            "free for hosts that the user, settings or task named, asks for others".to_owned()
-        }
-        Decision::Allow if confined => "free inside its own workspace, held there by the kernel".to_owned(),
-        Decision::Allow => "free".to_owned(),
-        Decision::Ask { .. } => "asks".to_owned(),
-        Decision::Deny { reason } => format!("denied: {reason}"),
+    match otherwise {
+        Otherwise::Allowed(why) => format!("free{}", because(why)),
+        Otherwise::Asked(why) => format!("asks{}", because(why)),
+        Otherwise::Denied(why) => format!("denied{}", because(why)),
     }
 }
 
@@ -70,6 +63,7 @@ impl Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::gate::Confinement;
     use crate::model::persona::Mode;
 
     fn told(tool: ToolName, mode: Mode, confinement: Confinement) -> String {
@@ -79,23 +73,35 @@ mod tests {
             deny: vec!["bash(rm *)".parse().unwrap(), "grep".parse().unwrap()],
             confinement,
         };
-        explain(&[tool], &policy)[0].lines().join("\n")
+        let persona = Persona {
+            name: "x".to_owned(),
+            description: String::new(),
+            tools: vec![tool],
+            mode,
+            allow: Vec::new(),
+            deny: Vec::new(),
+            model: None,
+            subagent: false,
+        };
+        explain(&persona, &policy)[0].lines().join("\n")
     }
 
     #[test]
     fn each_tool_is_told_as_the_gate_decides_it() {
         let bash = told(ToolName::Bash, Mode::Default, Confinement::None);
-        assert_eq!(
-            bash,
-            "  bash             asks\n                   denied: bash(rm *)\n                   free: bash(git *)"
-        );
-        let words =
-            |tool, mode, confinement| told(tool, mode, confinement).split_once("  ").unwrap().1.trim().to_owned();
-        assert!(words(ToolName::Write, Mode::Default, Confinement::None).ends_with("asks"));
-        assert!(words(ToolName::Write, Mode::Default, Confinement::InForce).contains("free inside its own workspace"));
-        assert!(words(ToolName::Write, Mode::Edit, Confinement::None).ends_with("free"));
-        assert!(words(ToolName::Write, Mode::Plan, Confinement::InForce).contains("denied: plan mode"));
-        assert!(words(ToolName::Grep, Mode::Bypass, Confinement::None).contains("denied: the rule `grep`"));
-        assert!(words(ToolName::Read, Mode::Default, Confinement::None).ends_with("free"));
+        let want = "  bash             asks in mode default\n                   denied: bash(rm *)\n                   \
+                    free: bash(git *)";
+        assert_eq!(bash, want);
+        for (tool, mode, confinement, want) in [
+            (ToolName::Write, Mode::Default, Confinement::InForce, "free inside its own workspace"),
+            (ToolName::Write, Mode::Edit, Confinement::None, "free in mode edit"),
+            (ToolName::Write, Mode::Plan, Confinement::InForce, "denied in mode plan"),
+            (ToolName::Grep, Mode::Bypass, Confinement::None, "denied by a rule"),
+            (ToolName::Read, Mode::Default, Confinement::None, "free inside the workspace"),
+            (ToolName::WebFetch, Mode::Bypass, Confinement::None, "asks for hosts"),
+        ] {
+            let said = told(tool, mode, confinement);
+            assert!(said.contains(want), "{said}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::error::CliError;
 use super::spawn::Children;
 use super::wire;
 use crate::agent::event::Sink;
-use crate::agent::{self, Interrupt, Parts, Typed, Until};
+use crate::agent::{self, Interrupt, Parts, Remember, Typed, Until};
 use crate::machine::environment;
 use crate::machine::gate::Confinement;
 use crate::model::brief::Brief;
@@ -18,7 +18,6 @@ use crate::model::report::Report;
 use crate::model::skill::{self, Skill};
 use crate::model::tool_name::ToolName;
 use crate::sandbox::{self, Access, Network};
-use crate::store::AttemptDir;
 use crate::store::attempt::{self, Claiming};
 use crate::store::context;
 use crate::store::handover::Handover;
@@ -26,6 +25,7 @@ use crate::store::key::Key;
 use crate::store::places::Places;
 use crate::store::project;
 use crate::store::skills::Skills;
+use crate::store::{AttemptDir, StateRoot};
 use crate::supervisor::{End, Here};
 use crate::tool::{self, Unconfined};
 use crate::workspace;
@@ -80,7 +80,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         key: around.key,
         allow: decided.allow,
         deny: decided.deny,
-        remember: Arc::new(|_| {}),
+        remember: remember(&state, project),
         confinement,
         readable,
         sandbox,
@@ -99,6 +99,18 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
 /// The skills that the persona may load; none without the tool for it.
 fn skills(brief: &Brief, places: &Places) -> Vec<Skill> {
     if brief.spec.persona.tools.contains(&ToolName::Skill) { Skills::load(places).for_models() } else { Vec::new() }
+}
+
+/// Keeps what a person answered with "always" for the project the run was asked for.
+fn remember(state: &StateRoot, project: &Path) -> Remember {
+    let (state, project) = (state.clone(), project.to_owned());
+    Arc::new(move |rules| {
+        let at = wire::clock().wall;
+        rules
+            .iter()
+            .try_for_each(|rule| project::remember_rule(&state, &project, rule, project::Effect::Allow, at))
+            .map_err(|error| crate::text::chain(&error))
+    })
 }
 
 /// The folders of skills that have more than their instructions.

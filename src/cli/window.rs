@@ -97,7 +97,7 @@ impl Face {
                     opens: opening.opens,
                     terminal: terminal_name(),
                     out: output::terminal,
-                    invoke: invoke(),
+                    invoke: invoke(opening.project),
                     leave: leave(opening.leave, types.clone()),
                     types,
                 };
@@ -110,7 +110,7 @@ impl Face {
                     // A terminal that is gone is no reason to stop.
                     output::line(text);
                 };
-                let plain = Arc::new(Plain::new(known(opening.project, opening.files), invoke(), print));
+                let plain = Arc::new(Plain::new(known(opening.project, opening.files), invoke(opening.project), print));
                 if output::input_is_terminal() {
                     read_lines(plain.clone(), types, opening.leave);
                 }
@@ -182,12 +182,16 @@ impl Sink for Face {
 fn known(project: &Path, files: &Path) -> Known {
     let personas = wire::catalog(project).entries;
     let personas = personas.iter().filter(|entry| !entry.persona.subagent).map(|entry| entry.persona.name.clone());
-    Known { personas: personas.collect(), skills: Vec::new(), paths: paths::beneath(files.to_owned()) }
+    let skills = wire::skills(project).for_models().into_iter().map(|skill| (skill.name, skill.description));
+    Known { personas: personas.collect(), skills: skills.collect(), paths: paths::beneath(files.to_owned()) }
 }
 
-/// Makes a skill's text. There are none yet, so that none is ever asked for.
-fn invoke() -> Invoke {
-    Arc::new(|name, _| Err(format!("the skill `{name}` is not installed")))
+/// Makes a skill's text, as it is on the disk when a person asks for it.
+fn invoke(project: &Path) -> Invoke {
+    let project = project.to_owned();
+    Arc::new(move |name, arguments| {
+        wire::skills(&project).invocation(name, arguments).map_err(|error| error.to_string())
+    })
 }
 
 fn leave(leave: Leave, types: mpsc::Sender<Typed>) -> Box<dyn Fn() + Send + Sync> {

@@ -16,7 +16,6 @@ use crate::model::tool_name::{ToolKind, ToolName};
 
 mod commands;
 mod denial;
-#[cfg_attr(not(test), expect(dead_code, reason = "`agents check` does not ask yet"))]
 mod explain;
 mod flow;
 mod git;
@@ -25,7 +24,6 @@ mod paths;
 mod pattern;
 mod programs;
 mod reader;
-#[cfg_attr(not(test), expect(dead_code, reason = "nobody can answer always yet"))]
 mod remember;
 mod syntax;
 mod unwrap;
@@ -40,10 +38,8 @@ mod differential_tests;
 mod tests;
 
 use denial::Denial;
-#[expect(unused_imports, reason = "`agents check` does not ask yet")]
 pub(crate) use explain::{Explained, Otherwise, Why, explain};
 pub(crate) use paths::{PathRules, denies_path};
-#[expect(unused_imports, reason = "nobody can answer always yet")]
 pub(crate) use remember::always;
 
 /// What a call is judged by.

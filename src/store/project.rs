@@ -53,12 +53,9 @@ pub(crate) struct Project {
 
 /// What a remembered rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the question that can be answered with `always` comes with the loop")
-)]
 pub(crate) enum Effect {
     Allow,
+    #[cfg_attr(not(test), expect(dead_code, reason = "no answer denies for good yet; a record may"))]
     Deny,
 }
 
@@ -105,10 +102,6 @@ pub(crate) fn trust(state: &StateRoot, directory: &Path, seen: Digests, at: Time
 }
 
 /// Remembers a rule for the project. One that is known already stays as it is.
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the question that can be answered with `always` comes with the loop")
-)]
 pub(crate) fn remember_rule(
     state: &StateRoot,
     directory: &Path,

@@ -112,7 +112,6 @@ impl Skills {
     }
 
     /// What a person means with `/name arguments`: the text that the agent then follows.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the session that knows slash commands is built by the screen"))]
     pub(crate) fn invocation(&self, name: &str, arguments: &str) -> Result<String, SkillError> {
         Ok(self.get(name)?.skill.invocation(arguments))
     }

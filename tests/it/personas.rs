@@ -230,9 +230,9 @@ fn what_a_persona_may_do_is_told_with_the_rules_of_the_user() {
         let tools = told["checked"][0]["tools"].as_array().cloned().unwrap_or_default();
         tools.into_iter().find(|tool| tool["tool"] == name).unwrap_or_else(|| panic!("{name}: {told}"))
     };
-    assert_eq!(tool("bash")["usually"], "asks");
+    assert_eq!(tool("bash")["usually"], "asks in mode default");
     assert_eq!(tool("bash")["rules"], json!(["denied: bash(git push *)", "free: bash(git *)", "free: bash(wc *)"]));
-    assert_eq!(tool("read")["usually"], "free");
+    assert_eq!(tool("read")["usually"], "free inside the workspace");
     assert!(tool("web_fetch")["usually"].to_string().contains("denied"), "{told}");
     let plan = environment.decode(&["agents", "check", "plan"]).expect_code(0).stdout;
     assert!(!plan.contains("bash") && plan.contains("grep"), "{plan}");
