@@ -5,10 +5,7 @@
 
 #[cfg(target_os = "linux")]
 mod landlock;
-#[cfg(target_os = "linux")]
-mod namespace;
 mod places;
-pub(crate) mod proxy;
 #[cfg(target_os = "linux")]
 mod sockets;
 
@@ -33,13 +30,13 @@ pub(crate) struct Confinement {
     pub(crate) network: Network,
 }
 
-/// Whether a command reaches the network.
+/// Whether a command may use TCP.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Network {
     #[default]
     Open,
-    /// A network of its own with no way out but a proxy of ours; where the kernel makes none, no TCP.
-    Closed,
+    /// No connecting and no listening by TCP, where the kernel can refuse it.
+    NoTcp,
 }
 
 /// Whether a command may change the workspace.
@@ -117,20 +114,14 @@ impl Support {
         self.abi > 0
     }
 
-    /// What follows from a version of Landlock and from the namespaces that can be made.
-    fn of(abi: u32, abilities: Abilities) -> Self {
+    /// What follows from a version of Landlock.
+    fn of(abi: u32) -> Self {
         let (mut can, mut cannot) = (Vec::new(), Vec::new());
         for (since, held, open) in FEATURES {
             if abi >= *since { can.push(*held) } else { cannot.push(*open) }
         }
-        for (is_held, held, open) in
-            [(abilities.mounts, OWN_MOUNTS.0, OWN_MOUNTS.1), (abilities.network, OWN_NETWORK.0, OWN_NETWORK.1)]
-        {
-            if is_held { can.extend(held) } else { cannot.extend(open) }
-        }
         cannot.extend(NEVER);
         if abi == 0 {
-            can.clear();
             cannot = vec!["this kernel has no Landlock: commands are not confined"];
         }
         Self { abi, can, cannot }
@@ -154,33 +145,13 @@ const FEATURES: &[(u32, &str, &str)] = &[
     ),
 ];
 
-/// What a mount namespace of the command's own holds, and what is open without.
-const OWN_MOUNTS: (&[&str], &[&str]) = (
-    &["mode, owner and times of files outside stay as they are", "/tmp, /var/tmp and /dev/shm are the command's own"],
-    &["mode, owner and times of files outside that the user owns can be changed"],
-);
-
-/// The same of a network namespace.
-const OWN_NETWORK: (&[&str], &[&str]) = (
-    &["nothing is sent but to hosts that were allowed, through a proxy; no UDP, no address of this machine"],
-    &["UDP is not refused", "a host cannot be allowed by itself"],
-);
-
 /// What no version holds.
 const NEVER: &[&str] = &[
+    "UDP is not refused",
+    "mode, owner and times of files outside that the user owns can be changed",
     "names, sizes and times of files outside can be asked for by path",
-    "names of processes outside can be listed",
     "terminals of the same user can be opened",
 ];
-
-/// Namespaces that a command can be given here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Abilities {
-    /// A mount namespace, in which all but the granted places is read-only.
-    mounts: bool,
-    /// A network namespace.
-    network: bool,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SandboxError {
@@ -188,8 +159,6 @@ pub(crate) enum SandboxError {
     Unsupported,
     #[error("failed to make the temporary directory `{path}`")]
     Temporary { path: PathBuf, source: std::io::Error },
-    #[error("failed to make a way out of the command's network")]
-    Doorway { source: std::io::Error },
     #[cfg(target_os = "linux")]
     #[error("failed to confine a command")]
     Ruleset { source: ::landlock::RulesetError },
@@ -198,23 +167,11 @@ pub(crate) enum SandboxError {
 /// Elsewhere than on Linux nothing is held, and this is said.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn support() -> Support {
-    Support::of(0, Abilities { mounts: false, network: false })
-}
-
-/// The parent's end of a way out of a network that has none; made on Linux only.
-#[cfg(not(target_os = "linux"))]
-#[derive(Debug)]
-pub(crate) enum Doorway {}
-
-#[cfg(not(target_os = "linux"))]
-impl Doorway {
-    pub(crate) fn listener(self) -> std::io::Result<std::net::TcpListener> {
-        match self {}
-    }
+    Support::of(0)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<Option<Doorway>, SandboxError> {
+pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<(), SandboxError> {
     Err(SandboxError::Unsupported)
 }
 
@@ -224,15 +181,13 @@ mod tests {
 
     #[test]
     fn support_says_what_an_old_kernel_leaves_open() {
-        let without = Abilities { mounts: false, network: false };
-        let with = Abilities { mounts: true, network: true };
-        let (none, old, new) = (Support::of(0, with), Support::of(2, without), Support::of(7, with));
+        let (none, old, new) = (Support::of(0), Support::of(2), Support::of(7));
         assert!(!none.is_there() && none.can.is_empty());
         assert_eq!(none.cannot, ["this kernel has no Landlock: commands are not confined"]);
         assert!(old.cannot.iter().any(|words| words.contains("truncated")));
         assert!(!new.cannot.iter().any(|words| words.contains("truncated")));
         assert!(new.can.iter().any(|words| words.contains("path-named Unix sockets")));
-        assert!(old.cannot.contains(&"UDP is not refused") && !new.cannot.contains(&"UDP is not refused"));
+        assert!(new.cannot.contains(&"UDP is not refused"));
     }
 
     #[test]

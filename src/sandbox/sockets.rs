@@ -6,11 +6,12 @@
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::ptr::null;
+use std::sync::OnceLock;
 
 use nix::libc;
-
-use super::namespace::{self, Cover, Maps, Network, With, checked};
 
 /// How sockets are kept out of reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,65 +22,43 @@ pub(super) enum Way {
     Refused,
 }
 
+/// Tried once, on a process of its own: half a namespace cannot be left again.
 pub(super) fn way() -> Way {
-    if namespace::abilities().mounts { Way::Hidden } else { Way::Refused }
+    static WAY: OnceLock<Way> = OnceLock::new();
+    *WAY.get_or_init(|| {
+        let mut trial = std::process::Command::new("/proc/self/exe");
+        trial.arg("--version").stdin(std::process::Stdio::null());
+        trial.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let maps = Maps::of_self();
+        #[expect(unsafe_code, reason = "only a forked child can enter a namespace alone")]
+        // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
+        unsafe {
+            // An error before the program is begun is told by `status`, so that nothing of it ever runs.
+            trial.pre_exec(move || enter(&maps).and(Err(std::io::Error::from_raw_os_error(libc::ECANCELED))));
+        }
+        match trial.status() {
+            Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Way::Hidden,
+            Ok(_) | Err(_) => Way::Refused,
+        }
+    })
 }
-
-/// Folders that all users share: a command has its own in their place.
-const SHARED: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// All that a forked child needs, made before the fork.
 pub(super) struct Masks {
     way: Way,
     maps: Maps,
-    network: Network,
-    covers: Vec<Cover>,
+    folders: Vec<CString>,
     sockets: Vec<CString>,
-    writable: Vec<CString>,
-}
-
-/// What a command is shown.
-pub(super) struct Shown<'a> {
-    /// Where sockets lie.
-    pub(super) sockets: &'a [PathBuf],
-    pub(super) writable: &'a [PathBuf],
-    pub(super) readable: &'a [PathBuf],
-    /// What stands in the place of the folders that all users share.
-    pub(super) temporary: Option<&'a Path>,
-    pub(super) network: Network,
 }
 
 impl Masks {
-    /// Covers these places, and every socket of the machine, but for what is granted.
-    pub(super) fn new(shown: &Shown<'_>) -> Self {
-        let canonical =
-            |paths: &[PathBuf]| paths.iter().filter_map(|path| path.canonicalize().ok()).collect::<Vec<_>>();
-        let mut writable = canonical(shown.writable);
-        let mut kept = [writable.clone(), canonical(shown.readable)].concat();
-        let temporary = shown.temporary.and_then(|path| path.canonicalize().ok());
-        if let Some(temporary) = &temporary {
-            writable.push(temporary.clone());
-            kept.push(temporary.clone());
-        }
-        // Outer before inner: what is mounted later covers what was before.
-        kept.sort();
-        kept.dedup();
-        let found = canonical(shown.sockets);
-        let mut covers = Vec::new();
-        if let Some(temporary) = &temporary {
-            for place in SHARED.iter().filter_map(|path| Path::new(path).canonicalize().ok()) {
-                // What lies beneath a granted folder is granted by Landlock, so that what stays beneath must not lie in
-                // the private one.
-                if kept.iter().any(|kept| kept.starts_with(&place)) {
-                    covers.extend(cover(&place, With::Nothing, &kept));
-                } else {
-                    covers.extend(text(temporary).and_then(|with| cover(&place, With::Folder(with), &kept)));
-                    writable.push(place);
-                }
-            }
-        }
-        let folders: Vec<&PathBuf> = found.iter().filter(|path| path.is_dir()).collect();
-        covers.extend(folders.iter().filter_map(|place| cover(place, With::Nothing, &kept)));
+    /// Hides these places, and every socket of the machine, but for what lies beneath `kept`.
+    pub(super) fn new(places: &[PathBuf], kept: &[PathBuf]) -> Self {
+        let kept: Vec<PathBuf> = kept.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).ok();
+        let found: Vec<PathBuf> = places.iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let hides_kept = |path: &Path| kept.iter().any(|kept| kept.starts_with(path));
+        let folders: Vec<&PathBuf> = found.iter().filter(|path| path.is_dir() && !hides_kept(path)).collect();
         let listed = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
         let sockets = named(&listed).map(PathBuf::from).chain(found.iter().filter(|path| !path.is_dir()).cloned());
         let covered = |path: &Path| {
@@ -88,8 +67,8 @@ impl Masks {
                 || folders.iter().any(|folder| canonical.starts_with(folder))
         };
         let sockets = sockets.filter(|path| !covered(path)).filter_map(|path| text(&path)).collect();
-        let writable = writable.iter().filter_map(|path| text(path)).collect();
-        Self { way: way(), maps: Maps::of_self(), network: shown.network, covers, sockets, writable }
+        let folders = folders.iter().filter_map(|path| text(path)).collect();
+        Self { way: way(), maps: Maps::of_self(), folders, sockets }
     }
 
     /// In the forked child, before Landlock, which allows no mounts any more.
@@ -97,18 +76,14 @@ impl Masks {
         if self.way == Way::Refused {
             return Ok(());
         }
-        namespace::enter(&self.maps, self.network)?;
-        // The place we stand in is one of the old view; it has to be entered again in the new one.
-        let here = namespace::Here::now()?;
-        // Sockets first: one that lies beneath a cover has no path any more afterwards.
+        enter(&self.maps)?;
+        for folder in &self.folders {
+            gone_is_hidden(mount(Some(c"tmpfs"), folder, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID))?;
+        }
         for socket in &self.sockets {
-            namespace::hide_file(socket)?;
+            gone_is_hidden(mount(Some(c"/dev/null"), socket, None, libc::MS_BIND))?;
         }
-        for cover in &self.covers {
-            namespace::cover(cover)?;
-        }
-        namespace::read_only_but(&self.writable)?;
-        here.enter()
+        Ok(())
     }
 
     /// In the forked child, after Landlock, which promised that no program gains a power.
@@ -117,31 +92,84 @@ impl Masks {
     }
 }
 
-fn text(path: &Path) -> Option<CString> {
-    CString::new(path.as_os_str().as_bytes()).ok()
-}
-
-/// A cover of a place that leaves what is kept beneath it; none where the place itself, or all around it, is kept.
-fn cover(place: &Path, with: With, kept: &[PathBuf]) -> Option<Cover> {
-    if kept.iter().any(|kept| place.starts_with(kept)) {
-        return None;
-    }
-    let beneath = kept.iter().filter(|kept| kept.starts_with(place) && kept.is_dir());
-    let kept = beneath.filter_map(|kept| {
-        let mut folders: Vec<CString> =
-            kept.ancestors().take_while(|folder| *folder != place).filter_map(text).collect();
-        folders.reverse();
-        Some((text(kept)?, folders))
-    });
-    Some(Cover { place: text(place)?, with, kept: kept.collect() })
-}
-
 /// Paths of the kernel's list of Unix sockets: the eighth word and what follows it.
 fn named(listed: &str) -> impl Iterator<Item = &str> {
     listed.lines().skip(1).filter_map(|line| {
         let path = line.find(" /").map(|at| &line[at + 1..])?;
         Some(path.trim_end())
     })
+}
+
+/// What an own user namespace is told of its one user and group.
+struct Maps {
+    user: Vec<u8>,
+    group: Vec<u8>,
+}
+
+impl Maps {
+    fn of_self() -> Self {
+        let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
+        Self { user: format!("{user} {user} 1").into_bytes(), group: format!("{group} {group} 1").into_bytes() }
+    }
+}
+
+/// Enters a mount namespace of one's own; for a user without powers, in a user namespace of one's own.
+fn enter(maps: &Maps) -> std::io::Result<()> {
+    if unshare(libc::CLONE_NEWNS).is_err() {
+        // A process that must not be read has its files in /proc owned by root.
+        #[expect(unsafe_code, reason = "no crate at hand wraps this call")]
+        // SAFETY: the call takes numbers only.
+        unsafe {
+            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
+        }
+        unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
+        write(c"/proc/self/setgroups", b"deny")?;
+        write(c"/proc/self/uid_map", &maps.user)?;
+        write(c"/proc/self/gid_map", &maps.group)?;
+    }
+    mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)
+}
+
+fn unshare(flags: libc::c_int) -> std::io::Result<()> {
+    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
+    // SAFETY: the call takes a number only.
+    checked(unsafe { libc::unshare(flags) })
+}
+
+fn mount(
+    what: Option<&std::ffi::CStr>,
+    place: &std::ffi::CStr,
+    kind: Option<&std::ffi::CStr>,
+    flags: libc::c_ulong,
+) -> std::io::Result<()> {
+    let pointer = |text: Option<&std::ffi::CStr>| text.map_or(null(), std::ffi::CStr::as_ptr);
+    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
+    // SAFETY: all pointers are null or end in a zero byte, and outlive the call.
+    checked(unsafe { libc::mount(pointer(what), place.as_ptr(), pointer(kind), flags, null()) })
+}
+
+fn write(path: &std::ffi::CStr, text: &[u8]) -> std::io::Result<()> {
+    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
+    // SAFETY: the path ends in a zero byte, the buffer is as long as is said, the descriptor is ours.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        checked(file)?;
+        let written = libc::write(file, text.as_ptr().cast(), text.len());
+        libc::close(file);
+        if usize::try_from(written) == Ok(text.len()) { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}
+
+fn checked(result: libc::c_int) -> std::io::Result<()> {
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What is not there any more, or where the user may not look, needs no mask.
+fn gone_is_hidden(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => Ok(()),
+        other => other,
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -185,8 +213,6 @@ fn refuse_sockets() -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::CommandExt;
-
     use super::*;
 
     #[test]
@@ -210,9 +236,7 @@ mod tests {
                 "import socket,sys; a,b=socket.socketpair(); s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])";
             command.args(["-c", script]).arg(&path).stderr(std::process::Stdio::null());
             if let Some(way) = way {
-                let shown =
-                    Shown { sockets: &[], writable: &[], readable: &[], temporary: None, network: Network::Shared };
-                let masks = Masks { way, ..Masks::new(&shown) };
+                let masks = Masks { way, ..Masks::new(&[], &[]) };
                 #[expect(unsafe_code, reason = "the same as in use")]
                 // SAFETY: system calls only.
                 unsafe {

@@ -26,7 +26,7 @@ use crate::command::tree::Marked;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
-use crate::sandbox::{self, proxy::Proxy};
+use crate::sandbox;
 use crate::text;
 
 /// A model may ask for less, never for more.
@@ -72,11 +72,7 @@ impl Tool for Bash {
                 "type": "object",
                 "properties": {
                     "command": {"type": "string"},
-                    "timeout": {"type": "integer", "minimum": 1, "maximum": LIMIT_S, "description": "Seconds; default 120"},
-                    "hosts": {
-                        "type": "array", "items": {"type": "string"},
-                        "description": "Hosts it must reach, as in crates.io; there is no other network"
-                    }
+                    "timeout": {"type": "integer", "minimum": 1, "maximum": LIMIT_S, "description": "Seconds; default 120"}
                 },
                 "required": ["command"]
             }),
@@ -87,35 +83,9 @@ impl Tool for Bash {
         input::text(input, "command").map_or(Subject::None, |line| Subject::Command(line.to_owned()))
     }
 
-    /// A host that a command may reach is a host that its data may go to.
-    fn further(&self, input: &Input, _: &Scope) -> Vec<Subject> {
-        let hosts = hosts(input).unwrap_or_default();
-        hosts.iter().map(|host| Subject::Url(format!("https://{host}/"))).collect()
-    }
-
     fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a> {
         Box::pin(async move { bash(&input, scope).await.unwrap_or_else(|correction| correction) })
     }
-}
-
-/// The most hosts that one command names.
-const HOSTS: usize = 20;
-
-/// The hosts a call names. Nothing but names and addresses: what is judged as a host must be one for the proxy, too.
-fn hosts(input: &Input) -> Result<Vec<String>, Answer> {
-    let wrong = || {
-        Answer::correction(format!(
-            "`hosts` is a list of at most {HOSTS} names, without scheme or port, as [\"crates.io\"]"
-        ))
-    };
-    let Some(value) = input.get("hosts").filter(|value| !value.is_null()) else { return Ok(Vec::new()) };
-    let list = value.as_array().filter(|list| list.len() <= HOSTS).ok_or_else(wrong)?;
-    let sound = |host: &&str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        let address = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        address.map_or(!host.is_empty() && host.chars().all(plain), |ip| ip.parse::<std::net::Ipv6Addr>().is_ok())
-    };
-    list.iter().map(|host| host.as_str().filter(sound).map(str::to_owned).ok_or_else(wrong)).collect()
 }
 
 /// Why a call ended.
@@ -131,9 +101,8 @@ async fn bash(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
         return Err(Answer::correction("the command is empty"));
     }
     let seconds = input::optional_count(input, "timeout")?.unwrap_or(LIMIT_S).min(LIMIT_S);
-    let hosts = hosts(input)?;
     let failed = |error| Answer::correction(format!("the shell could not be started: {error}"));
-    let Started { mut child, mut pipe, mut tree, proxy } = start(line, &hosts, scope).map_err(failed)?;
+    let (mut child, mut pipe, mut tree) = start(line, scope).map_err(failed)?;
     let mut output = Output::new(&scope.spill);
     let end = tokio::select! {
         biased;
@@ -151,7 +120,7 @@ async fn bash(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
             } else {
                 end_tree(&mut tree, LEFT_GRACE, &mut pipe, &mut output).await;
             }
-            return Ok(exited(status, output, &left, &refused(proxy)));
+            return Ok(exited(status, output, &left));
         }
         End::TimedOut => format!("[timed out after {seconds} s; the command and all it started were ended]"),
         End::Cut => "[cut short; the command and all it started were ended]".to_owned(),
@@ -161,12 +130,7 @@ async fn bash(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
     Ok(Answer { ok: false, ..Answer::done(joined(output, &note)) })
 }
 
-/// Hosts that the command asked for in vain.
-fn refused(proxy: Option<Proxy>) -> Vec<String> {
-    proxy.map(|proxy| proxy.refused()).unwrap_or_default()
-}
-
-fn exited(status: std::io::Result<ExitStatus>, output: Output, left: &[String], refused: &[String]) -> Answer {
+fn exited(status: std::io::Result<ExitStatus>, output: Output, left: &[String]) -> Answer {
     use std::os::unix::process::ExitStatusExt;
     let (ok, mut note) = match status.map(|status| (status.code(), status.signal())) {
         Ok((Some(code), _)) => (code == 0, format!("[exit code {code}]")),
@@ -176,13 +140,6 @@ fn exited(status: std::io::Result<ExitStatus>, output: Output, left: &[String], 
     if !left.is_empty() {
         let were = text::count(left.len(), "process was", "processes were");
         let _ = write!(note, "\n[{were} left in the background and ended: {}]", left.join(", "));
-    }
-    if !refused.is_empty() {
-        let _ = write!(
-            note,
-            "\n[not reached, because not named in `hosts`: {}]",
-            text::without_controls(&refused.join(", "))
-        );
     }
     Answer { ok, ..Answer::done(joined(output, &note)) }
 }
@@ -205,31 +162,20 @@ fn shell(line: &str, scope: &Scope, mark: &str) -> Command {
 }
 
 /// Starts the shell in a session of its own; both of its outputs come through one pipe, in order.
-fn start(line: &str, hosts: &[String], scope: &Scope) -> std::io::Result<Started> {
+fn start(line: &str, scope: &Scope) -> std::io::Result<(Child, Receiver, Tree)> {
     let mark = uuid::Uuid::new_v4().to_string();
     let (reader, writer) = std::io::pipe()?;
     let mut command = shell(line, scope, &mark);
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
     command::stand_alone(&mut command);
-    let doorway = match &scope.sandbox {
-        Some(confinement) => sandbox::confine(&mut command, confinement).map_err(std::io::Error::other)?,
-        None => None,
-    };
+    if let Some(confinement) = &scope.sandbox {
+        sandbox::confine(&mut command, confinement).map_err(std::io::Error::other)?;
+    }
     let child = command.spawn()?;
     let leader = child.id().and_then(|id| Identity::of(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
     // The tree comes first: from here on it is ended even if the next line fails.
     let tree = Tree { members: Marked::new(leader, format!("{MARK}={mark}")), is_over: false };
-    let proxy = doorway.map(|doorway| Proxy::serve(doorway.listener()?, hosts)).transpose()?;
-    Ok(Started { child, pipe: Receiver::from_owned_fd(OwnedFd::from(reader))?, tree, proxy })
-}
-
-/// A shell that runs.
-struct Started {
-    child: Child,
-    pipe: Receiver,
-    tree: Tree,
-    /// Its one way out, where it has a network of its own.
-    proxy: Option<Proxy>,
+    Ok((child, Receiver::from_owned_fd(OwnedFd::from(reader))?, tree))
 }
 
 async fn is_cut(scope: &Scope) {
