@@ -105,7 +105,7 @@ async fn sandbox(
     // What leaves the workspace is not free; only a person who lifted every bound lifted this one.
     confinement.network = match brief.spec.persona.mode {
         Mode::Bypass => Network::Open,
-        Mode::Default | Mode::Edit | Mode::Plan => Network::NoTcp,
+        Mode::Default | Mode::Edit | Mode::Plan => Network::Closed,
     };
     Ok(confinement)
 }

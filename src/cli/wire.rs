@@ -312,7 +312,7 @@ pub(super) fn find(target: &Target) -> Result<(StateRoot, RunId, RunDir), CliErr
 
 /// Whether the kernel holds a writer's commands to its workspace.
 pub(super) fn sandbox_holds() -> bool {
-    crate::sandbox::support().is_there()
+    crate::sandbox::holds()
 }
 
 /// What the start line says of it.
