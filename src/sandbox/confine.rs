@@ -10,11 +10,11 @@ use std::sync::OnceLock;
 use nix::libc;
 
 use super::filter::{Filter, UnixSockets};
-use super::gateway::{self, Gateway, Inside};
+use super::gateway::{self, Inside};
 use super::landlock::{self, Made, Rules, Tcp};
 use super::root::Plan;
 use super::sockets::{self, Maps, Masks};
-use super::{Confinement, Network, Rooms, SandboxError, Support, init, system};
+use super::{Confined, Confinement, Network, Rooms, SandboxError, Support, init, system};
 
 /// Whether commands can be confined at all. Cheap: nothing is tried.
 pub(crate) fn holds() -> bool {
@@ -31,7 +31,7 @@ pub(crate) fn support() -> Support {
 pub(crate) fn confine(
     command: &mut tokio::process::Command,
     confinement: &Confinement,
-) -> Result<Option<Gateway>, SandboxError> {
+) -> Result<Confined, SandboxError> {
     if !holds() {
         return Err(SandboxError::Unsupported);
     }
@@ -77,7 +77,7 @@ pub(crate) fn confine(
             filter.apply()
         });
     }
-    Ok(gateway)
+    Ok(Confined { rooms: rooms(), gateway })
 }
 
 #[expect(unsafe_code, reason = "only the forked child can confine itself before it becomes the command")]

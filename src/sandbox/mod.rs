@@ -59,6 +59,14 @@ pub(crate) enum Network {
     Closed,
 }
 
+/// What a command was given.
+#[derive(Debug)]
+pub(crate) struct Confined {
+    pub(crate) rooms: Rooms,
+    /// The only way out of a closed network; none where it stays closed.
+    pub(crate) gateway: Option<Gateway>,
+}
+
 /// Whether a command may change the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -237,7 +245,7 @@ impl Gateway {
 pub(crate) fn confine(
     _: &mut tokio::process::Command,
     _: &Confinement,
-) -> Result<Option<Gateway>, SandboxError> {
+) -> Result<Confined, SandboxError> {
     Err(SandboxError::Unsupported)
 }
 

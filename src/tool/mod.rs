@@ -41,7 +41,7 @@ pub(crate) fn all(_kit: Kit) -> Vec<Arc<dyn Tool>> {
         Arc::new(grep::Grep),
         Arc::new(write::Write),
         Arc::new(edit::Edit),
-        Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
+        Arc::new(bash::Bash::default()), // Each has a line of its own, so that a new one touches no other.
     ]
 }
 
