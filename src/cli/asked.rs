@@ -84,8 +84,7 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
     for prompt in &prompts {
         children.push(builder.build(prompt, &mut notes).await?);
     }
-    let handover =
-        Handover { environment: wire::environment(), access: access(&children, &settings)?, pace_ms: pace(&settings) };
+    let handover = handed(&children, &settings)?;
     let free = children.iter().all(|child| is_free(&child.model));
     let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
     // Tokens bind where the cost is not known; where it is, dollars do.
@@ -181,10 +180,11 @@ impl Builder<'_> {
         let asked = (asked != "auto").then_some(asked);
         // Commands without edits share the project where the kernel keeps them from writing.
         let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
-        let held = !edits && wire::sandbox_holds();
+        let confined = wire::sandbox_holds(self.settings.sandbox.unwrap_or_default());
+        let held = !edits && confined;
         let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
         if choice.recipe == Recipe::Shared {
-            persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
+            persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && confined));
             if edits && choice.note.is_none() {
                 notes
                     .push(format!("`{name}` cannot edit in `shared`; leave --workspace out to give it a git worktree"));
@@ -286,7 +286,7 @@ impl Builder<'_> {
             && !covered(ToolName::Write)
             && !covered(ToolName::Edit)
             && !covered(ToolName::Bash);
-        if !writes || !asks || self.common.ask || wire::sandbox_holds() {
+        if !writes || !asks || self.common.ask || wire::sandbox_holds(self.settings.sandbox.unwrap_or_default()) {
             return Ok(());
         }
         Err(CliError::new(exit::APPROVAL, format!("`{}` would have to ask before its first write", persona.name))
@@ -367,7 +367,7 @@ fn start_line(children: &[ChildSpec], handover: &Handover, limits: Budget) -> St
         models.into_iter().collect::<Vec<_>>().join(" + "),
         each(|child| child.workspace.clone()),
     ];
-    words.push(if reads { "read only".to_owned() } else { wire::sandbox_words() });
+    words.push(if reads { "read only".to_owned() } else { wire::sandbox_words(handover.sandbox) });
     words.push(if limits == Budget::NONE { "no limit".to_owned() } else { format!("at most {limits}") });
     words.join(" · ")
 }
@@ -391,7 +391,16 @@ fn text(path: impl AsRef<Path>) -> String {
 /// What children of an earlier run need to go on: this caller's environment and keys.
 pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
     let settings = wire::settings(&wire::project(None)?)?;
-    Ok(Handover { environment: wire::environment(), access: access(children, &settings)?, pace_ms: pace(&settings) })
+    handed(children, &settings)
+}
+
+fn handed(children: &[ChildSpec], settings: &Settings) -> Result<Handover, CliError> {
+    Ok(Handover {
+        environment: wire::environment(),
+        access: access(children, settings)?,
+        pace_ms: pace(settings),
+        sandbox: settings.sandbox.unwrap_or_default(),
+    })
 }
 
 /// How slowly the built-in search works, so that people can watch.

@@ -45,14 +45,14 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let parent = format!("{}/{}", brief.run, brief.child.number());
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
     let commands = brief.spec.persona.tools.contains(&ToolName::Bash);
-    let sandbox = if commands && wire::sandbox_holds() {
+    let held = wire::sandbox_holds(around.handover.sandbox);
+    let sandbox = if commands && held {
         Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
     } else {
         None
     };
     // What the kernel keeps in a workspace of the child's own need not be asked about.
-    let confinement =
-        if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
+    let confinement = if !brief.lease.is_shared() && held { Confinement::InForce } else { Confinement::None };
     Ok(Parts {
         provider,
         tools: wire::tools(tool::Kit::default()),

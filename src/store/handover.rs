@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::files::{self, Durability, FileError};
 use crate::model::provider::ProviderKind;
 
+use super::settings::Sandbox;
+
 /// Larger than any environment the kernel lets a process have.
 const LIMIT: u64 = 8 * 1024 * 1024;
 
@@ -38,6 +40,9 @@ pub(crate) struct Handover {
     /// Milliseconds the offline explorer waits between steps, so that people can watch.
     #[serde(default)]
     pub(crate) pace_ms: u64,
+    /// Handed over, not read again: the settings may be others by then, or another's.
+    #[serde(default)]
+    pub(crate) sandbox: Sandbox,
 }
 
 impl Handover {
@@ -59,7 +64,7 @@ impl Handover {
     #[must_use]
     pub(crate) fn only(&self, provider: &str) -> Self {
         let access = self.access.iter().filter(|access| access.provider == provider).cloned().collect();
-        Self { environment: self.environment.clone(), access, pace_ms: self.pace_ms }
+        Self { environment: self.environment.clone(), access, pace_ms: self.pace_ms, sandbox: self.sandbox }
     }
 }
 
@@ -87,8 +92,10 @@ mod tests {
             base_url: None,
             key: Some("k".into()),
         };
-        let handover = Handover { access: vec![access("anthropic"), access("openai")], ..Handover::default() };
+        let access_to = vec![access("anthropic"), access("openai")];
+        let handover = Handover { access: access_to, sandbox: Sandbox::Off, ..Handover::default() };
         assert_eq!(handover.only("openai").access, [access("openai")]);
+        assert_eq!(handover.only("openai").sandbox, Sandbox::Off);
         assert_eq!(handover.only("script").access, []);
     }
 }

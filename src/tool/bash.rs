@@ -356,4 +356,135 @@ mod tests {
         let path = answer.text.split("the whole is in ").nth(1).unwrap().split(']').next().unwrap();
         assert!(std::fs::read_to_string(path).unwrap().ends_with("x\nlast\n"));
     }
+
+    /// A fixture whose commands are confined, with their network closed.
+    fn confined() -> Option<Fixture> {
+        use crate::sandbox::{Access, Confinement, Network, Rooms, support};
+        if support().rooms != Rooms::Own {
+            return None;
+        }
+        let mut fixture = Fixture::new();
+        let base = fixture.scope.root.parent().unwrap().to_owned();
+        let (temporary, state, home) = (base.join("t"), base.join("s"), base.join("h"));
+        let mut confinement = Confinement::new(&fixture.scope.root, Access::Write, &temporary, &state, &home);
+        confinement.network = Network::Closed;
+        fixture.scope.sandbox = Some(confinement);
+        Some(fixture)
+    }
+
+    #[test]
+    fn a_named_host_is_reached_and_another_is_refused_and_named_in_the_answer() {
+        let Some(fixture) = confined() else { return };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let (mut client, _) = listener.accept().unwrap();
+            let count = client.read(&mut [0; 4096]).unwrap();
+            client.write_all(b"HTTP/1.0 200 OK\r\n\r\nfrom outside").unwrap();
+            count
+        });
+        let fetch = |host: &str| {
+            format!(
+                "python3 -c \"import urllib.request as u; print(u.urlopen('http://{host}:{port}/').read().decode())\""
+            )
+        };
+        let alone = run(&fixture, &fetch("127.0.0.1"));
+        assert!(!alone.ok && alone.text.contains("refused"), "its own loopback is another one: {alone:?}");
+        let other = run(&fixture, &fetch("crates.example"));
+        assert!(!other.ok && other.text.contains("\"hosts\": [\"crates.example\"]"), "{other:?}");
+        let named = json!({"command": fetch("127.0.0.1"), "hosts": ["127.0.0.1"], "timeout": 20});
+        let reached = fixture.run(&Bash::default(), input(named));
+        assert!(reached.ok && reached.text.starts_with("from outside"), "{reached:?}");
+        assert!(server.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn the_gate_is_asked_for_each_host_where_the_network_is_closed() {
+        let call = input(json!({"command": "true", "hosts": ["Crates.io", "::1"]}));
+        let open = Fixture::new();
+        assert_eq!(Bash::default().further(&call, &open.scope), []);
+        let Some(fixture) = confined() else { return };
+        let want = ["https://crates.io/", "https://[::1]/"].map(|url| Subject::Url(url.to_owned()));
+        assert_eq!(Bash::default().further(&call, &fixture.scope), want);
+        for wrong in [json!(["*"]), json!([1]), json!({}), json!(vec!["a.example"; 17])] {
+            let answer = fixture.run(&Bash::default(), input(json!({"command": "true", "hosts": wrong.clone()})));
+            assert!(!answer.ok, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_confined_command_leaves_behind_is_named_and_ended() {
+        let Some(fixture) = confined() else { return };
+        let answer = run(&fixture, "env -i setsid sleep 300 > /dev/null 2>&1 & until pgrep -x sleep; do :; done > /dev/null; echo up");
+        assert!(answer.ok && answer.text.starts_with("up\n[exit code 0]\n[1 process was left"), "{answer:?}");
+        assert!(answer.text.contains("sleep 300"), "{answer:?}");
+        assert_eq!(run(&fixture, "echo a; exit 3").text, "a\n[exit code 3]");
+    }
+
+    /// Runs calls of one tool one after the other in one runtime, as an attempt does.
+    fn session(fixture: &Fixture, calls: &[serde_json::Value]) -> Vec<Answer> {
+        let bash = Bash::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let run = |call: &serde_json::Value| runtime.block_on(bash.run(input(call.clone()), &fixture.scope));
+        calls.iter().map(run).collect()
+    }
+
+    #[test]
+    fn a_job_goes_on_after_its_call_is_read_and_stopped_and_ends_with_the_attempt() {
+        for fixture in [Some(Fixture::new()), confined()].into_iter().flatten() {
+            let job = "echo one; until [ -e go ]; do :; done; echo two; exec sleep 300";
+            let answers = session(
+                &fixture,
+                &[
+                    json!({"command": job, "background": true}),
+                    json!({"command": "exec sleep 300 # other", "background": true}),
+                    json!({"job": "job-1"}),
+                    json!({"command": "touch go; pgrep -f 'sleep 300' > /dev/null; echo between"}),
+                    json!({"job": "job-1", "timeout": 1}),
+                    json!({"job": "job-1", "stop": true}),
+                    json!({"job": "job-1"}),
+                ],
+            );
+            let texts: Vec<&str> = answers.iter().map(|answer| answer.text.as_str()).collect();
+            assert!(texts[0].starts_with("[job-1 runs") && texts[1].starts_with("[job-2 runs"), "{texts:?}");
+            assert_eq!(texts[2], "one\n[job-1 still runs]");
+            assert_eq!(texts[3], "between\n[exit code 0]");
+            assert_eq!(texts[4], "two\n[job-1 still runs]");
+            assert_eq!(texts[5], "[stopped]\n[job-1 has ended]");
+            assert!(!answers[6].ok && texts[6].contains("there are: job-2"), "{texts:?}");
+            let root = fixture.scope.root.display().to_string();
+            let lives = || {
+                let pids = std::fs::read_dir("/proc").unwrap().flatten();
+                pids.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.display().to_string() == root)).count()
+            };
+            let until = std::time::Instant::now() + Duration::from_secs(10);
+            while lives() > 0 {
+                assert!(std::time::Instant::now() < until, "the second job outlives the attempt");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_that_ends_says_how_and_a_ninth_has_no_room() {
+        let fixture = Fixture::new();
+        let mut calls = vec![json!({"command": "echo last; exit 3", "background": true}), json!({"job": "job-1", "timeout": 20})];
+        calls.extend((0..9).map(|_| json!({"command": "sleep 300", "background": true})));
+        let answers = session(&fixture, &calls);
+        assert_eq!((answers[1].ok, answers[1].text.as_str()), (false, "last\n[exit code 3]\n[job-1 has ended]"));
+        assert!(answers[2..10].iter().all(|answer| answer.ok));
+        assert!(!answers[10].ok && answers[10].text.contains("8 jobs run already"), "{:?}", answers[10]);
+    }
+
+    #[test]
+    fn a_job_is_judged_as_the_command_it_runs() {
+        let fixture = Fixture::new();
+        let bash = Bash::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(bash.run(input(json!({"command": "sleep 300", "background": true})), &fixture.scope));
+        let subject = bash.subject(&input(json!({"job": "job-1"})), &fixture.scope);
+        assert_eq!(subject, Subject::Command("sleep 300".to_owned()));
+        assert_eq!(bash.subject(&input(json!({"job": "job-9"})), &fixture.scope), Subject::None);
+    }
 }

@@ -14,6 +14,7 @@ mod limits;
 mod models;
 mod outliving;
 mod permission;
+mod sandbox;
 mod steering;
 mod verbs;
 mod windows;
