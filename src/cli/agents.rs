@@ -209,7 +209,7 @@ fn check_one(catalog: &Catalog, what: &str) -> Result<Checked, CliError> {
 fn may(persona: &Persona) -> Result<Vec<Explained>, CliError> {
     let project = wire::project(None)?;
     let (settings, decided) = (wire::settings(&project)?, wire::decided(&project)?);
-    let confined = edits(persona) && wire::sandbox_holds();
+    let confined = edits(persona) && wire::sandbox_holds(settings.sandbox.unwrap_or_default());
     let policy = Policy {
         mode: persona.mode,
         allow: [persona.allow.clone(), settings.allow, decided.allow].concat(),

@@ -89,7 +89,7 @@ pub(super) async fn build(prompts: Vec<Prompt>, common: &Common, door: Door<'_>)
     for prompt in &prompts {
         children.push(builder.build(prompt, &mut notes).await?);
     }
-    let handover = handover_of(&children, &settings)?;
+    let handover = handed(&children, &settings)?;
     let free = children.iter().all(|child| is_free(&child.model));
     let usual = settings.budget.map_or(Budget::RUN, |budget| budget.or(Budget::RUN));
     // Tokens bind where the cost is not known; where it is, dollars do.
@@ -185,10 +185,11 @@ impl Builder<'_> {
         let asked = (asked != "auto").then_some(asked);
         // Commands without edits share the project where the kernel keeps them from writing.
         let edits = persona.tools.iter().any(|tool| matches!(tool, ToolName::Write | ToolName::Edit));
-        let held = !edits && wire::sandbox_holds();
+        let confined = wire::sandbox_holds(self.settings.sandbox.unwrap_or_default());
+        let held = !edits && confined;
         let choice = self.choice(asked, persona.only_reads() || held, &cwd).await?;
         if choice.recipe == Recipe::Shared {
-            persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && wire::sandbox_holds()));
+            persona.tools.retain(|tool| tool.only_reads() || (*tool == ToolName::Bash && confined));
             if edits && choice.note.is_none() {
                 notes
                     .push(format!("`{name}` cannot edit in `shared`; leave --workspace out to give it a git worktree"));
@@ -306,7 +307,7 @@ impl Builder<'_> {
             && !covered(ToolName::Write)
             && !covered(ToolName::Edit)
             && !covered(ToolName::Bash);
-        if !writes || !asks || self.common.ask || wire::sandbox_holds() {
+        if !writes || !asks || self.common.ask || wire::sandbox_holds(self.settings.sandbox.unwrap_or_default()) {
             return Ok(());
         }
         Err(CliError::new(exit::APPROVAL, format!("`{}` would have to ask before its first write", persona.name))
@@ -410,7 +411,7 @@ pub(super) fn start_line(children: &[ChildSpec], handover: &Handover, limits: Bu
         models.into_iter().collect::<Vec<_>>().join(" + "),
         each(|child| child.workspace.clone()),
     ];
-    words.push(if reads { "read only".to_owned() } else { wire::sandbox_words() });
+    words.push(if reads { "read only".to_owned() } else { wire::sandbox_words(handover.sandbox) });
     words.push(if limits == Budget::NONE { "no limit".to_owned() } else { format!("at most {limits}") });
     words.join(" · ")
 }
@@ -435,16 +436,18 @@ fn text(path: impl AsRef<Path>) -> String {
 
 /// What children of an earlier run need to go on: this caller's environment and keys.
 pub(super) fn handover(children: &[ChildSpec]) -> Result<Handover, CliError> {
-    handover_of(children, &wire::settings(&wire::project(None)?)?)
+    let settings = wire::settings(&wire::project(None)?)?;
+    handed(children, &settings)
 }
 
-fn handover_of(children: &[ChildSpec], settings: &Settings) -> Result<Handover, CliError> {
+fn handed(children: &[ChildSpec], settings: &Settings) -> Result<Handover, CliError> {
     Ok(Handover {
         environment: wire::environment(),
         access: access(children, settings)?,
         pace_ms: pace(settings),
         web_search: settings.web_search.as_ref().map(|url| url.as_str().to_owned()),
         lsp: settings.lsp.clone(),
+        sandbox: settings.sandbox.unwrap_or_default(),
     })
 }
 

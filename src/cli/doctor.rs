@@ -96,15 +96,25 @@ fn confinement() -> Check {
     let support = sandbox::support();
     let said = if support.is_there() {
         let list = |head: &str, words: &[&str]| words.iter().map(|word| format!("\n{head} {word}")).collect::<String>();
-        format!("Landlock {}{}{}", support.abi, list("held:    ", &support.can), list("not held:", &support.cannot))
+        format!(
+            "{} (Landlock {}){}{}",
+            support.words(),
+            support.abi,
+            list("held:    ", &support.can),
+            list("not held:", &support.cannot)
+        )
     } else {
         format!("off: {}", support.cannot.join(", "))
     };
     Check {
         name: "sandbox",
-        state: if support.is_there() { Health::Ok } else { Health::Note },
+        state: if support.is_there() && support.rooms == sandbox::Rooms::Own { Health::Ok } else { Health::Note },
         said,
-        hint: Some("writers need --permission-mode edit or --ask here"),
+        hint: Some(if support.is_there() {
+            "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns), or a container with CAP_SYS_ADMIN"
+        } else {
+            "writers need --permission-mode edit or --ask here"
+        }),
     }
 }
 

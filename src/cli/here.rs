@@ -60,7 +60,8 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
     let environment = environment::for_tools(&around.handover.environment, brief.depth, &parent);
     // A language server runs what the project says, as a command does.
     let commands = brief.spec.persona.tools.iter().any(|tool| matches!(tool, ToolName::Bash | ToolName::Lsp));
-    let mut sandbox = if commands && wire::sandbox_holds() {
+    let held = wire::sandbox_holds(around.handover.sandbox);
+    let mut sandbox = if commands && held {
         Some(sandbox(dir, brief, &around.handover.environment, &environment).await?)
     } else {
         None
@@ -69,8 +70,7 @@ pub(super) async fn parts(dir: &AttemptDir, brief: &Brief, around: Surroundings)
         sandbox.readable.extend(readable.iter().cloned());
     }
     // What the kernel keeps in a workspace of the child's own need not be asked about.
-    let confinement =
-        if !brief.lease.is_shared() && wire::sandbox_holds() { Confinement::InForce } else { Confinement::None };
+    let confinement = if !brief.lease.is_shared() && held { Confinement::InForce } else { Confinement::None };
     let spawner = Children::of(dir, brief, &around.handover, &around.key);
     Ok(Parts {
         provider,
@@ -167,7 +167,7 @@ async fn sandbox(
     // What leaves the workspace is not free; only a person who lifted every bound lifted this one.
     confinement.network = match brief.spec.persona.mode {
         Mode::Bypass => Network::Open,
-        Mode::Default | Mode::Edit | Mode::Plan => Network::NoTcp,
+        Mode::Default | Mode::Edit | Mode::Plan => Network::Closed,
     };
     Ok(confinement)
 }

@@ -67,6 +67,15 @@ pub(super) fn talks_to_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
+/// Words that a person must not miss, for the talk: red where that is shown and wanted.
+pub(super) fn alarming(words: &str) -> String {
+    if talks_to_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
+        format!("\x1b[31m{words}\x1b[0m")
+    } else {
+        words.to_owned()
+    }
+}
+
 /// Whether the data goes to a person's terminal.
 pub(super) fn data_goes_to_terminal() -> bool {
     std::io::stdout().is_terminal()

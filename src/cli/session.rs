@@ -153,7 +153,7 @@ impl Session<'_> {
     fn greet(&self, face: &Face, asked: &Asked) {
         let line = asked.start_line.trim_start_matches("1 child · ");
         face.line(Line::from(vec![format!("decode {} · ", env!("CARGO_PKG_VERSION")).bold(), line.to_owned().into()]));
-        if !wire::sandbox_holds() {
+        if !wire::sandbox_holds(asked.handover.sandbox) {
             face.line(Line::from("sandbox: off; commands can reach all that you can").red());
         }
         for note in &asked.notes {

@@ -25,7 +25,7 @@ use crate::store::key::Key;
 use crate::store::places::{self, Places};
 use crate::store::project::{self, Project};
 use crate::store::run;
-use crate::store::settings::Settings;
+use crate::store::settings::{Sandbox, Settings};
 use crate::store::skills::Skills;
 use crate::store::{RunDir, StateRoot};
 use crate::supervisor::{self, Here, World};
@@ -370,11 +370,17 @@ pub(super) fn find(target: &Target) -> Result<(StateRoot, RunId, RunDir), CliErr
 }
 
 /// Whether the kernel holds a writer's commands to its workspace.
-pub(super) fn sandbox_holds() -> bool {
-    crate::sandbox::support().is_there()
+pub(super) fn sandbox_holds(wanted: Sandbox) -> bool {
+    match wanted {
+        Sandbox::On => crate::sandbox::holds(),
+        Sandbox::Off => false,
+    }
 }
 
 /// What the start line says of it.
-pub(super) fn sandbox_words() -> String {
-    if sandbox_holds() { "sandbox: landlock".to_owned() } else { "sandbox: off".to_owned() }
+pub(super) fn sandbox_words(wanted: Sandbox) -> String {
+    match wanted {
+        Sandbox::On if crate::sandbox::holds() => format!("sandbox: {}", crate::sandbox::support().words()),
+        Sandbox::On | Sandbox::Off => super::output::alarming("sandbox: off"),
+    }
 }

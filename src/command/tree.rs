@@ -52,17 +52,27 @@ pub(crate) fn kill_marked(entry: &str) -> Vec<i32> {
 pub(crate) struct Marked {
     root: Identity,
     entry: String,
+    first: Option<Identity>,
 }
 
 impl Marked {
     /// `root` leads a session of its own and was started with `entry` in its environment.
     pub(crate) const fn new(root: Identity, entry: String) -> Self {
-        Self { root, entry }
+        Self { root, entry, first: None }
     }
 
-    /// The members that still run.
+    /// The same for a root whose only child is the first process of a process namespace. All others are below that one,
+    /// and end with it whatever they did to their environment.
+    #[must_use]
+    pub(crate) fn in_namespace(mut self) -> Self {
+        self.first = only_child(self.root.pid).and_then(Identity::of);
+        self
+    }
+
+    /// The members that still run; the first process of a namespace only keeps the others.
     pub(crate) fn living(&self) -> Vec<i32> {
-        self.look().iter().map(|stat| stat.pid).collect()
+        let first = self.first.as_ref().map(|first| first.pid);
+        self.look().iter().map(|stat| stat.pid).filter(|pid| Some(*pid) != first).collect()
     }
 
     /// Signals every one of them.
@@ -81,6 +91,7 @@ impl Marked {
         let processes = snapshot();
         let mut known = marked(&self.entry);
         known.extend(root_of(&self.root));
+        known.extend(self.first.as_ref().and_then(root_of));
         extend(&mut known, &processes);
         living(&processes, &known).copied().collect()
     }
@@ -115,6 +126,16 @@ fn signal_found(signal: Signal, mut find: impl FnMut() -> Vec<Stat>) -> Vec<i32>
         signalled.extend(fresh.iter().filter(|stat| signal_one(stat, signal)).map(|stat| stat.pid));
     }
     signalled
+}
+
+/// The child of a process that has one.
+fn only_child(pid: i32) -> Option<i32> {
+    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    match listed.ok().and_then(|list| list.split_whitespace().next()?.parse().ok()) {
+        Some(child) => Some(child),
+        // Kernels may be built without that file.
+        None => snapshot().iter().find(|stat| stat.parent == pid).map(|stat| stat.pid),
+    }
 }
 
 /// All but ourselves whose environment holds `entry`.

@@ -1,18 +1,37 @@
 //! Confinement of the commands that tools run: where they may write, what they may read.
 //!
-//! This file says what is granted; `landlock.rs` tells the kernel. Deliberately absent: whether a command may run at
-//! all (`machine/gate.rs`).
+//! This file says what is granted; `confine.rs` tells the kernel, in layers: namespaces with a root, processes and a
+//! network of the command's own (`root.rs`, `init.rs`, `gateway.rs`), or masks where there are none (`sockets.rs`);
+//! Landlock; a filter of system calls. `proxy.rs` is the only way to the network. Deliberately absent: whether a command
+//! may run at all (`machine/gate.rs`).
 
+#[cfg(target_os = "linux")]
+mod confine;
+#[cfg(target_os = "linux")]
+mod filter;
+#[cfg(target_os = "linux")]
+mod gateway;
+#[cfg(target_os = "linux")]
+mod init;
 #[cfg(target_os = "linux")]
 mod landlock;
 mod places;
+pub(crate) mod proxy;
+#[cfg(target_os = "linux")]
+mod root;
 #[cfg(target_os = "linux")]
 mod sockets;
+#[cfg(target_os = "linux")]
+mod system;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 
 use std::path::{Path, PathBuf};
 
 #[cfg(target_os = "linux")]
-pub(crate) use landlock::{confine, support};
+pub(crate) use confine::{confine, holds, support};
+#[cfg(target_os = "linux")]
+pub(crate) use gateway::Gateway;
 
 /// What a command may touch. All that is not named is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,13 +49,22 @@ pub(crate) struct Confinement {
     pub(crate) network: Network,
 }
 
-/// Whether a command may use TCP.
+/// What network a command has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Network {
     #[default]
+    /// That of the machine.
     Open,
-    /// No connecting and no listening by TCP, where the kernel can refuse it.
-    NoTcp,
+    /// One of its own, out of which only the proxy leads; where there can be none, no TCP.
+    Closed,
+}
+
+/// What a command was given.
+#[derive(Debug)]
+pub(crate) struct Confined {
+    pub(crate) rooms: Rooms,
+    /// The only way out of a closed network; none where it stays closed.
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// Whether a command may change the workspace.
@@ -98,11 +126,21 @@ impl Confinement {
     }
 }
 
+/// Whether the kernel gives commands namespaces of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rooms {
+    /// A root with what is granted, processes and a network of its own.
+    Own,
+    /// The machine's, behind Landlock.
+    Shared,
+}
+
 /// What the kernel can hold a command to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Support {
     /// The version of Landlock; 0 without it.
     pub(crate) abi: u32,
+    pub(crate) rooms: Rooms,
     /// What is held, in words.
     pub(crate) can: Vec<&'static str>,
     /// What is not, in words.
@@ -114,17 +152,32 @@ impl Support {
         self.abi > 0
     }
 
-    /// What follows from a version of Landlock.
-    fn of(abi: u32) -> Self {
+    /// What follows from a version of Landlock, and from namespaces.
+    fn of(abi: u32, rooms: Rooms) -> Self {
         let (mut can, mut cannot) = (Vec::new(), Vec::new());
+        if abi == 0 {
+            cannot.push("this kernel has no Landlock: commands are not confined");
+            return Self { abi, rooms, can, cannot };
+        }
         for (since, held, open) in FEATURES {
             if abi >= *since { can.push(*held) } else { cannot.push(*open) }
         }
-        cannot.extend(NEVER);
-        if abi == 0 {
-            cannot = vec!["this kernel has no Landlock: commands are not confined"];
+        for (held, open) in OF_ROOMS {
+            match rooms {
+                Rooms::Own => can.push(*held),
+                Rooms::Shared => cannot.push(*open),
+            }
         }
-        Self { abi, can, cannot }
+        Self { abi, rooms, can, cannot }
+    }
+
+    /// The layers in a few words, for one line.
+    pub(crate) const fn words(&self) -> &'static str {
+        match (self.is_there(), self.rooms) {
+            (false, _) => "off",
+            (true, Rooms::Own) => "namespaces and landlock",
+            (true, Rooms::Shared) => "landlock",
+        }
     }
 }
 
@@ -134,7 +187,6 @@ const FEATURES: &[(u32, &str, &str)] = &[
     (1, "memory and environment of processes outside are unreadable", "memory and environment of others are readable"),
     (2, "files move between granted folders", "files cannot be moved or linked between folders, not even granted ones"),
     (3, "files outside are not truncated", "files outside can be truncated (emptied) by a path"),
-    (4, "TCP is refused when the network is closed", "TCP cannot be refused"),
     (5, "devices take no commands (ioctl) but those granted", "devices that can be opened take any command (ioctl)"),
     (6, "abstract Unix sockets outside are out of reach", "abstract Unix sockets outside can be connected to"),
     (6, "processes outside get no signals", "processes of the same user outside can be signalled"),
@@ -145,12 +197,23 @@ const FEATURES: &[(u32, &str, &str)] = &[
     ),
 ];
 
-/// What no version holds.
-const NEVER: &[&str] = &[
-    "UDP is not refused",
-    "mode, owner and times of files outside that the user owns can be changed",
-    "names, sizes and times of files outside can be asked for by path",
-    "terminals of the same user can be opened",
+/// What is held by namespaces, and what is open without them.
+const OF_ROOMS: &[(&str, &str)] = &[
+    (
+        "the network is reached through a proxy that knows the allowed hosts; no UDP",
+        "UDP is not refused; no host can be allowed",
+    ),
+    (
+        "files outside are not there: no mode, owner, time, name or size",
+        "mode, owner and times of files outside can be changed",
+    ),
+    ("processes outside are not there", "names of processes outside can be listed"),
+    ("Unix sockets made later are not there", "Unix sockets made after a command started can be connected to"),
+    ("terminals of the user are not there", "terminals of the same user can be opened"),
+    (
+        "what a command leaves behind ends with it, however it hides",
+        "a process that drops its mark outlives its command",
+    ),
 ];
 
 #[derive(Debug, thiserror::Error)]
@@ -159,6 +222,8 @@ pub(crate) enum SandboxError {
     Unsupported,
     #[error("failed to make the temporary directory `{path}`")]
     Temporary { path: PathBuf, source: std::io::Error },
+    #[error("failed to prepare the sandbox of a command")]
+    Prepare { source: std::io::Error },
     #[cfg(target_os = "linux")]
     #[error("failed to confine a command")]
     Ruleset { source: ::landlock::RulesetError },
@@ -167,27 +232,45 @@ pub(crate) enum SandboxError {
 /// Elsewhere than on Linux nothing is held, and this is said.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn support() -> Support {
-    Support::of(0)
+    Support::of(0, Rooms::Shared)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<(), SandboxError> {
+pub(crate) const fn holds() -> bool {
+    false
+}
+
+/// There is no way out of a network that is not there.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub(crate) enum Gateway {}
+
+#[cfg(not(target_os = "linux"))]
+impl Gateway {
+    pub(crate) fn listener(&self) -> std::io::Result<tokio::net::TcpListener> {
+        match *self {}
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<Confined, SandboxError> {
     Err(SandboxError::Unsupported)
 }
 
 #[cfg(test)]
-mod tests {
+mod words {
     use super::*;
 
     #[test]
     fn support_says_what_an_old_kernel_leaves_open() {
-        let (none, old, new) = (Support::of(0), Support::of(2), Support::of(7));
+        let (none, old) = (Support::of(0, Rooms::Shared), Support::of(2, Rooms::Shared));
+        let new = Support::of(7, Rooms::Own);
         assert!(!none.is_there() && none.can.is_empty());
         assert_eq!(none.cannot, ["this kernel has no Landlock: commands are not confined"]);
         assert!(old.cannot.iter().any(|words| words.contains("truncated")));
-        assert!(!new.cannot.iter().any(|words| words.contains("truncated")));
+        assert!(old.cannot.iter().any(|words| words.contains("UDP")));
         assert!(new.can.iter().any(|words| words.contains("path-named Unix sockets")));
-        assert!(new.cannot.contains(&"UDP is not refused"));
+        assert_eq!(new.cannot, [""; 0]);
     }
 
     #[test]

@@ -8,10 +8,12 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::ptr::null;
 use std::sync::OnceLock;
 
 use nix::libc;
+
+use super::filter::UnixSockets;
+use super::system::{self, mount, unshare, write};
 
 /// How sockets are kept out of reach.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,14 @@ impl Masks {
         Self { way: way(), maps: Maps::of_self(), folders, sockets }
     }
 
+    /// What is left to a filter of calls.
+    pub(super) fn unix_sockets(&self) -> UnixSockets {
+        match self.way {
+            Way::Hidden => UnixSockets::Allowed,
+            Way::Refused => UnixSockets::Refused,
+        }
+    }
+
     /// In the forked child, before Landlock, which allows no mounts any more.
     pub(super) fn hide(&self) -> std::io::Result<()> {
         if self.way == Way::Refused {
@@ -78,22 +88,17 @@ impl Masks {
         }
         enter(&self.maps)?;
         for folder in &self.folders {
-            gone_is_hidden(mount(Some(c"tmpfs"), folder, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID))?;
+            gone_is_hidden(mount(Some(c"tmpfs"), folder, Some(c"tmpfs"), libc::MS_RDONLY | libc::MS_NOSUID, None))?;
         }
         for socket in &self.sockets {
-            gone_is_hidden(mount(Some(c"/dev/null"), socket, None, libc::MS_BIND))?;
+            gone_is_hidden(mount(Some(c"/dev/null"), socket, None, libc::MS_BIND, None))?;
         }
         Ok(())
-    }
-
-    /// In the forked child, after Landlock, which promised that no program gains a power.
-    pub(super) fn refuse(&self) -> std::io::Result<()> {
-        if self.way == Way::Hidden { Ok(()) } else { refuse_sockets() }
     }
 }
 
 /// Paths of the kernel's list of Unix sockets: the eighth word and what follows it.
-fn named(listed: &str) -> impl Iterator<Item = &str> {
+pub(super) fn named(listed: &str) -> impl Iterator<Item = &str> {
     listed.lines().skip(1).filter_map(|line| {
         let path = line.find(" /").map(|at| &line[at + 1..])?;
         Some(path.trim_end())
@@ -101,13 +106,14 @@ fn named(listed: &str) -> impl Iterator<Item = &str> {
 }
 
 /// What an own user namespace is told of its one user and group.
-struct Maps {
+#[derive(Debug)]
+pub(super) struct Maps {
     user: Vec<u8>,
     group: Vec<u8>,
 }
 
 impl Maps {
-    fn of_self() -> Self {
+    pub(super) fn of_self() -> Self {
         let (user, group) = (nix::unistd::geteuid(), nix::unistd::getegid());
         Self { user: format!("{user} {user} 1").into_bytes(), group: format!("{group} {group} 1").into_bytes() }
     }
@@ -115,53 +121,21 @@ impl Maps {
 
 /// Enters a mount namespace of one's own; for a user without powers, in a user namespace of one's own.
 fn enter(maps: &Maps) -> std::io::Result<()> {
-    if unshare(libc::CLONE_NEWNS).is_err() {
-        // A process that must not be read has its files in /proc owned by root.
-        #[expect(unsafe_code, reason = "no crate at hand wraps this call")]
-        // SAFETY: the call takes numbers only.
-        unsafe {
-            libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0);
-        }
-        unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
-        write(c"/proc/self/setgroups", b"deny")?;
-        write(c"/proc/self/uid_map", &maps.user)?;
-        write(c"/proc/self/gid_map", &maps.group)?;
+    leave(libc::CLONE_NEWNS, maps)?;
+    mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE, None)
+}
+
+/// Leaves these namespaces for new ones; a user without powers gets them in a user namespace of one's own.
+pub(super) fn leave(namespaces: libc::c_int, maps: &Maps) -> std::io::Result<()> {
+    if unshare(namespaces).is_ok() {
+        return Ok(());
     }
-    mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)
-}
-
-fn unshare(flags: libc::c_int) -> std::io::Result<()> {
-    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
-    // SAFETY: the call takes a number only.
-    checked(unsafe { libc::unshare(flags) })
-}
-
-fn mount(
-    what: Option<&std::ffi::CStr>,
-    place: &std::ffi::CStr,
-    kind: Option<&std::ffi::CStr>,
-    flags: libc::c_ulong,
-) -> std::io::Result<()> {
-    let pointer = |text: Option<&std::ffi::CStr>| text.map_or(null(), std::ffi::CStr::as_ptr);
-    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
-    // SAFETY: all pointers are null or end in a zero byte, and outlive the call.
-    checked(unsafe { libc::mount(pointer(what), place.as_ptr(), pointer(kind), flags, null()) })
-}
-
-fn write(path: &std::ffi::CStr, text: &[u8]) -> std::io::Result<()> {
-    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
-    // SAFETY: the path ends in a zero byte, the buffer is as long as is said, the descriptor is ours.
-    unsafe {
-        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        checked(file)?;
-        let written = libc::write(file, text.as_ptr().cast(), text.len());
-        libc::close(file);
-        if usize::try_from(written) == Ok(text.len()) { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-    }
-}
-
-fn checked(result: libc::c_int) -> std::io::Result<()> {
-    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    // A process that must not be read has its files in /proc owned by root.
+    system::set_dumpable(true);
+    unshare(libc::CLONE_NEWUSER | namespaces)?;
+    write(c"/proc/self/setgroups", b"deny")?;
+    write(c"/proc/self/uid_map", &maps.user)?;
+    write(c"/proc/self/gid_map", &maps.group)
 }
 
 /// What is not there any more, or where the user may not look, needs no mask.
@@ -172,47 +146,9 @@ fn gone_is_hidden(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xC000_003E;
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xC000_00B7;
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const ARCHITECTURE: u32 = 0;
-
-/// No `socket(AF_UNIX)`, and no ring that makes sockets past this filter. Calls of another architecture are refused.
-fn refuse_sockets() -> std::io::Result<()> {
-    const LOAD: u16 = 0x20;
-    const IS: u16 = 0x15;
-    const AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const ALLOW: u32 = 0x7fff_0000;
-    const FAIL: u32 = 0x0005_0000;
-    /// Where x86 programs with short pointers have their calls; no other architecture counts so far.
-    const X32: u32 = 0x4000_0000;
-    if ARCHITECTURE == 0 {
-        return Ok(());
-    }
-    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let program = [
-        step(LOAD, 0, 0, 4),
-        step(IS, 0, 7, ARCHITECTURE),
-        step(LOAD, 0, 0, 0),
-        step(AT_LEAST, 5, 0, X32),
-        step(IS, 4, 0, libc::SYS_io_uring_setup as u32),
-        step(IS, 0, 2, libc::SYS_socket as u32),
-        step(LOAD, 0, 0, 16),
-        step(IS, 1, 0, libc::AF_UNIX as u32),
-        step(RETURN, 0, 0, ALLOW),
-        step(RETURN, 0, 0, FAIL | libc::EPERM as u32),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
-    // SAFETY: the program outlives the call, which copies it.
-    checked(unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const filter, 0, 0) })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::filter::Filter;
     use super::*;
 
     #[test]
@@ -237,13 +173,14 @@ mod tests {
             command.args(["-c", script]).arg(&path).stderr(std::process::Stdio::null());
             if let Some(way) = way {
                 let masks = Masks { way, ..Masks::new(&[], &[]) };
+                let filter = Filter::new(masks.unix_sockets());
                 #[expect(unsafe_code, reason = "the same as in use")]
                 // SAFETY: system calls only.
                 unsafe {
                     command.pre_exec(move || {
                         masks.hide()?;
                         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-                        masks.refuse()
+                        filter.apply()
                     });
                 }
             }

@@ -10,6 +10,8 @@ use crate::files::{self, Durability, FileError};
 use crate::model::language_server::LanguageServer;
 use crate::model::provider::ProviderKind;
 
+use super::settings::Sandbox;
+
 /// Larger than any environment the kernel lets a process have.
 const LIMIT: u64 = 8 * 1024 * 1024;
 
@@ -45,6 +47,9 @@ pub(crate) struct Handover {
     /// Language servers that the user named.
     #[serde(default)]
     pub(crate) lsp: Vec<LanguageServer>,
+    /// Handed over, not read again: the settings may be others by then, or another's.
+    #[serde(default)]
+    pub(crate) sandbox: Sandbox,
 }
 
 impl Handover {
@@ -94,8 +99,10 @@ mod tests {
             base_url: None,
             key: Some("k".into()),
         };
-        let handover = Handover { access: vec![access("anthropic"), access("openai")], ..Handover::default() };
+        let access_to = vec![access("anthropic"), access("openai")];
+        let handover = Handover { access: access_to, sandbox: Sandbox::Off, ..Handover::default() };
         assert_eq!(handover.only("openai").access, [access("openai")]);
+        assert_eq!(handover.only("openai").sandbox, Sandbox::Off);
         assert_eq!(handover.only("script").access, []);
     }
 }

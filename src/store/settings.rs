@@ -63,8 +63,38 @@ pub(crate) struct Settings {
     pub(crate) lsp: Vec<LanguageServer>,
     /// How long the offline model waits before each answer, so that people can watch.
     pub(crate) offline_pace_ms: Option<u64>,
+    /// Whether commands are confined; unsaid, they are.
+    pub(crate) sandbox: Option<Sandbox>,
     /// The project's file, where it was left out because the project is not trusted.
     pub(crate) left_out: Option<PathBuf>,
+}
+
+/// Whether the commands of tools are confined where the kernel can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sandbox {
+    #[default]
+    On,
+    /// As the user wants it; a project cannot.
+    Off,
+}
+
+/// As it is written; YAML of old reads `off` as false.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum WrittenSandbox {
+    Word(Sandbox),
+    Truth(bool),
+}
+
+impl From<WrittenSandbox> for Sandbox {
+    fn from(written: WrittenSandbox) -> Self {
+        match written {
+            WrittenSandbox::Word(word) => word,
+            WrittenSandbox::Truth(true) => Self::On,
+            WrittenSandbox::Truth(false) => Self::Off,
+        }
+    }
 }
 
 /// Models by what they cost.
@@ -146,6 +176,7 @@ struct File {
     web_search: WebSearch,
     lsp: Vec<LanguageServer>,
     offline: Offline,
+    sandbox: Option<WrittenSandbox>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -252,6 +283,7 @@ impl Settings {
         self.deny.extend(file.permissions.deny);
         self.web_search = file.web_search.endpoint.or(self.web_search.take());
         self.lsp.extend(file.lsp);
+        self.sandbox = file.sandbox.map(Sandbox::from).or(self.sandbox);
         self.offline_pace_ms = file.offline.pace_ms.or(self.offline_pace_ms);
     }
 }

@@ -1,60 +1,40 @@
-//! `bash`: one command line, run to its end or to its time, with all it started ended with it.
+//! `bash`: one command line, run to its end or to its time, or in the background until the attempt ends.
 //!
-//! A background process may outlive its command by 0.2 s, while what it still prints is gathered, and is then ended:
-//! nothing a call starts outlives the call. Deliberately absent: a background mode, the sandbox around the shell, and
-//! whether the line may run.
+//! What a command leaves behind may outlive it by 0.2 s, while what it still prints is gathered, and is then ended: only
+//! what was asked for as a job goes on. Deliberately absent: how a process is started and ended (`process.rs`), what the
+//! kernel holds it to (`sandbox/`), and whether the line may run.
 
-use std::convert::Infallible;
+mod jobs;
+mod process;
+
 use std::fmt::Write as _;
-use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use serde_json::json;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
+use self::jobs::Jobs;
+use self::process::{DRAIN, GRACE, LEFT_GRACE, Process};
 use super::output::Output;
 use super::{Answer, Input, Running, Scope, Tool, input};
-use crate::command;
-use crate::command::identity::Identity;
-use crate::command::tree::Marked;
 use crate::model::message::ToolSpec;
 use crate::model::rule::Subject;
 use crate::model::tool_name::ToolName;
-use crate::sandbox;
+use crate::sandbox::Network;
+use crate::sandbox::proxy::Host;
 use crate::text;
 
 /// A model may ask for less, never for more.
 const LIMIT_S: u64 = 120;
 
-/// What a background process prints after its command has ended is still gathered for so long.
-const DRAIN: Duration = Duration::from_millis(200);
+/// Hosts that one call may name.
+const HOSTS: usize = 16;
 
-/// Between TERM and KILL.
-const GRACE: Duration = Duration::from_secs(2);
-
-/// The same for what was left in the background, which nobody waits for.
-const LEFT_GRACE: Duration = Duration::from_millis(500);
-
-/// After KILL a process is gone as soon as the kernel gets to it.
-const KILLED: Duration = Duration::from_secs(1);
-
-/// The death of a process that is not our child announces itself to nobody; so we look.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// In the environment of all that a call starts, so that what leaves its session is found too.
-const MARK: &str = "DECODE_CALL";
-
-/// Variables that make a shell run or print something of its own before the command.
-const SHELL_VARIABLES: &[&str] = &["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4"];
-
-#[derive(Debug)]
-pub(crate) struct Bash;
+#[derive(Debug, Default)]
+pub(crate) struct Bash {
+    jobs: Jobs,
+}
 
 impl Tool for Bash {
     fn name(&self) -> ToolName {
@@ -66,25 +46,44 @@ impl Tool for Bash {
             name: ToolName::Bash.as_str(),
             description: "Run a command line with bash in the workspace. Answers what it prints and its exit code. There is \
                 no terminal and no input; each call starts afresh in the workspace. At most 120 seconds; what still runs \
-                when the command has ended is ended too."
+                when the command has ended is ended too, unless `background` was set: then the answer names a job."
                 .to_owned(),
             input: json!({
                 "type": "object",
                 "properties": {
                     "command": {"type": "string"},
-                    "timeout": {"type": "integer", "minimum": 1, "maximum": LIMIT_S, "description": "Seconds; default 120"}
-                },
-                "required": ["command"]
+                    "timeout": {"type": "integer", "minimum": 1, "maximum": LIMIT_S, "description": "Seconds; default 120"},
+                    "hosts": {"type": "array", "items": {"type": "string"},
+                        "description": "Hosts the command must reach by HTTP(S); the network is closed to all others"},
+                    "background": {"type": "boolean", "description": "Go on after the call, until the end of your work"},
+                    "job": {"type": "string", "description": "Instead of a command: read what this job printed since; \
+                        with `timeout` wait so long for its end"},
+                    "stop": {"type": "boolean", "description": "End the job"}
+                }
             }),
         }
     }
 
     fn subject(&self, input: &Input, _: &Scope) -> Subject {
-        input::text(input, "command").map_or(Subject::None, |line| Subject::Command(line.to_owned()))
+        // What may run may be looked at and ended.
+        let of_job = || input::text(input, "job").ok().and_then(|name| self.jobs.line(name));
+        let line = input::text(input, "command").ok().map(str::to_owned).or_else(of_job);
+        line.map_or(Subject::None, Subject::Command)
+    }
+
+    fn further(&self, input: &Input, scope: &Scope) -> Vec<Subject> {
+        let closed = scope.sandbox.as_ref().is_some_and(|sandbox| sandbox.network == Network::Closed);
+        match hosts(input) {
+            Ok(hosts) if closed => {
+                hosts.iter().map(|host| Subject::Url(format!("https://{}/", host.in_url()))).collect()
+            }
+            // An open network asks for no host, and a wrong one is corrected before anything runs.
+            Ok(_) | Err(_) => Vec::new(),
+        }
     }
 
     fn run<'a>(&'a self, input: Input, scope: &'a Scope) -> Running<'a> {
-        Box::pin(async move { bash(&input, scope).await.unwrap_or_else(|correction| correction) })
+        Box::pin(async move { self.bash(&input, scope).await.unwrap_or_else(|correction| correction) })
     }
 }
 
@@ -95,51 +94,99 @@ enum End {
     Cut,
 }
 
-async fn bash(input: &Input, scope: &Scope) -> Result<Answer, Answer> {
-    let line = input::text(input, "command")?;
-    if line.trim().is_empty() {
-        return Err(Answer::correction("the command is empty"));
+impl Bash {
+    async fn bash(&self, input: &Input, scope: &Scope) -> Result<Answer, Answer> {
+        let seconds = input::optional_count(input, "timeout")?.map(|seconds| seconds.min(LIMIT_S));
+        if let Some(name) = input::optional_text(input, "job")? {
+            if input::optional_text(input, "command")?.is_some() {
+                return Err(Answer::correction("give either `command` or `job`"));
+            }
+            let patience = Duration::from_secs(seconds.unwrap_or(0));
+            return if input::flag(input, "stop")? {
+                self.jobs.stop(name, scope).await
+            } else {
+                self.jobs.read(name, patience, scope).await
+            };
+        }
+        let line = input::text(input, "command")?;
+        if line.trim().is_empty() {
+            return Err(Answer::correction("the command is empty"));
+        }
+        let hosts = hosts(input)?;
+        let failed = |error| Answer::correction(format!("the shell could not be started: {error}"));
+        if input::flag(input, "background")? {
+            self.jobs.has_room()?;
+            return Ok(self.jobs.add(line, Process::start(line, hosts, scope).map_err(failed)?, scope));
+        }
+        let process = Process::start(line, hosts, scope).map_err(failed)?;
+        Ok(to_its_end(process, Duration::from_secs(seconds.unwrap_or(LIMIT_S)), scope).await)
     }
-    let seconds = input::optional_count(input, "timeout")?.unwrap_or(LIMIT_S).min(LIMIT_S);
-    let failed = |error| Answer::correction(format!("the shell could not be started: {error}"));
-    let (mut child, mut pipe, mut tree) = start(line, scope).map_err(failed)?;
+}
+
+/// The hosts a call names, each a sound one.
+fn hosts(input: &Input) -> Result<Vec<Host>, Answer> {
+    let wrong = || Answer::correction("`hosts` is a list of host names, as in [\"crates.io\"], at most 16");
+    let texts: Vec<&str> = match input.get("hosts") {
+        None | Some(serde_json::Value::Null) => return Ok(Vec::new()),
+        Some(serde_json::Value::String(text)) => vec![text],
+        Some(serde_json::Value::Array(list)) if list.len() <= HOSTS => {
+            list.iter().map(|value| value.as_str().ok_or_else(wrong)).collect::<Result<_, _>>()?
+        }
+        Some(_) => return Err(wrong()),
+    };
+    let host = |text: &&str| Host::parse(text).ok_or_else(|| Answer::correction(format!("`{text}` is no host name")));
+    texts.iter().map(host).collect()
+}
+
+async fn to_its_end(mut process: Process, limit: Duration, scope: &Scope) -> Answer {
     let mut output = Output::new(&scope.spill);
     let end = tokio::select! {
         biased;
-        status = child.wait() => End::Exited(status),
+        status = process.child.wait() => End::Exited(status),
         () = is_cut(scope) => End::Cut,
-        () = sleep(Duration::from_secs(seconds)) => End::TimedOut,
-        never = gather_on(&mut pipe, &mut output) => match never {},
+        () = sleep(limit) => End::TimedOut,
+        never = process::gather_on(&mut process.pipe, &mut output) => match never {},
     };
     let note = match end {
         End::Exited(status) => {
-            let _ = timeout(DRAIN, gather(&mut pipe, &mut output)).await;
-            let left = tree.names();
+            let _ = timeout(DRAIN, process::gather(&mut process.pipe, &mut output)).await;
+            let left = process.tree.names();
             if left.is_empty() {
-                tree.is_over = true;
+                process.tree.is_over = true;
             } else {
-                end_tree(&mut tree, LEFT_GRACE, &mut pipe, &mut output).await;
+                process.end(LEFT_GRACE, &mut output).await;
             }
-            return Ok(exited(status, output, &left));
+            return exited(status, &process, output, &left);
         }
-        End::TimedOut => format!("[timed out after {seconds} s; the command and all it started were ended]"),
+        End::TimedOut => {
+            format!("[timed out after {} s; the command and all it started were ended]", limit.as_secs())
+        }
         End::Cut => "[cut short; the command and all it started were ended]".to_owned(),
     };
-    end_tree(&mut tree, GRACE, &mut pipe, &mut output).await;
-    let _ = timeout(DRAIN, gather(&mut pipe, &mut output)).await;
-    Ok(Answer { ok: false, ..Answer::done(joined(output, &note)) })
+    process.end(GRACE, &mut output).await;
+    let _ = timeout(DRAIN, process::gather(&mut process.pipe, &mut output)).await;
+    let note = process.network_note().map_or_else(|| note.clone(), |more| format!("{note}\n{more}"));
+    Answer { ok: false, ..Answer::done(joined(output, &note)) }
 }
 
-fn exited(status: std::io::Result<ExitStatus>, output: Output, left: &[String]) -> Answer {
+/// How a command ended, in brackets, and whether that is well.
+fn ending(status: std::io::Result<ExitStatus>) -> (bool, String) {
     use std::os::unix::process::ExitStatusExt;
-    let (ok, mut note) = match status.map(|status| (status.code(), status.signal())) {
+    match status.map(|status| (status.code(), status.signal())) {
         Ok((Some(code), _)) => (code == 0, format!("[exit code {code}]")),
         Ok((None, signal)) => (false, format!("[ended by signal {}]", signal.unwrap_or_default())),
         Err(error) => (false, format!("[its end was not seen: {error}]")),
-    };
+    }
+}
+
+fn exited(status: std::io::Result<ExitStatus>, process: &Process, output: Output, left: &[String]) -> Answer {
+    let (ok, mut note) = ending(status);
     if !left.is_empty() {
         let were = text::count(left.len(), "process was", "processes were");
         let _ = write!(note, "\n[{were} left in the background and ended: {}]", left.join(", "));
+    }
+    if let Some(more) = process.network_note() {
+        let _ = write!(note, "\n{more}");
     }
     Answer { ok, ..Answer::done(joined(output, &note)) }
 }
@@ -150,34 +197,6 @@ fn joined(output: Output, note: &str) -> String {
     format!("{printed}{between}{note}")
 }
 
-/// The shell with its line. What wraps it in a sandbox wraps it here.
-fn shell(line: &str, scope: &Scope, mark: &str) -> Command {
-    let program = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
-    let mut command = Command::new(program);
-    // Without `--` a line that starts with a dash would be an option.
-    command.args(["-c", "--", line]).current_dir(&scope.root).env_clear();
-    let kept = scope.environment.iter().filter(|(name, _)| !SHELL_VARIABLES.contains(&name.as_str()));
-    command.envs(kept.map(|(name, value)| (name, value))).env(MARK, mark);
-    command
-}
-
-/// Starts the shell in a session of its own; both of its outputs come through one pipe, in order.
-fn start(line: &str, scope: &Scope) -> std::io::Result<(Child, Receiver, Tree)> {
-    let mark = uuid::Uuid::new_v4().to_string();
-    let (reader, writer) = std::io::pipe()?;
-    let mut command = shell(line, scope, &mark);
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).kill_on_drop(true);
-    command::stand_alone(&mut command);
-    if let Some(confinement) = &scope.sandbox {
-        sandbox::confine(&mut command, confinement).map_err(std::io::Error::other)?;
-    }
-    let child = command.spawn()?;
-    let leader = child.id().and_then(|id| Identity::of(id.cast_signed())).ok_or(std::io::ErrorKind::NotFound)?;
-    // The tree comes first: from here on it is ended even if the next line fails.
-    let tree = Tree { members: Marked::new(leader, format!("{MARK}={mark}")), is_over: false };
-    Ok((child, Receiver::from_owned_fd(OwnedFd::from(reader))?, tree))
-}
-
 async fn is_cut(scope: &Scope) {
     let mut cut = scope.cut.clone();
     if cut.wait_for(|cut| *cut).await.is_err() {
@@ -186,80 +205,15 @@ async fn is_cut(scope: &Scope) {
     }
 }
 
-/// Takes what is printed until every writer has closed the pipe.
-async fn gather(pipe: &mut Receiver, output: &mut Output) {
-    let mut buffer = vec![0; 16 * 1024];
-    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        output.push(&buffer[..count]);
-    }
-}
-
-/// The same, without an end of its own.
-async fn gather_on(pipe: &mut Receiver, output: &mut Output) -> Infallible {
-    gather(pipe, output).await;
-    std::future::pending().await
-}
-
-/// Ends the tree while its last words are still taken: a process that cannot write cannot tidy up.
-async fn end_tree(tree: &mut Tree, grace: Duration, pipe: &mut Receiver, output: &mut Output) {
-    tokio::select! {
-        () = tree.end(grace) => {}
-        never = gather_on(pipe, output) => match never {},
-    }
-}
-
-/// All that a call has started.
-struct Tree {
-    members: Marked,
-    is_over: bool,
-}
-
-impl Tree {
-    /// TERM to all of it, KILL to what is left after the grace.
-    async fn end(&mut self, grace: Duration) {
-        for (signal, patience) in [(Signal::SIGTERM, grace), (Signal::SIGKILL, KILLED)] {
-            let until = Instant::now() + patience;
-            self.members.signal(signal);
-            while !self.members.living().is_empty() && Instant::now() < until {
-                sleep(LOOK).await;
-                if signal == Signal::SIGKILL {
-                    // What was forked since the last look.
-                    self.members.signal(signal);
-                }
-            }
-        }
-        self.is_over = true;
-    }
-
-    /// What people call the members that still run.
-    fn names(&self) -> Vec<String> {
-        let name = |pid: &i32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            format!("{pid} {}", text::one_line(&line, 60)).trim_end().to_owned()
-        };
-        self.members.living().iter().map(name).collect()
-    }
-}
-
-impl Drop for Tree {
-    /// A call that is dropped half-way takes all it started along.
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.members.signal(Signal::SIGKILL);
-        }
-    }
-}
-
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
     use super::super::fixture::{Fixture, input};
     use super::*;
-    use crate::command::identity::{Liveness, liveness};
+    use crate::command::identity::{Identity, Liveness, liveness};
 
     fn run(fixture: &Fixture, command: &str) -> Answer {
-        fixture.run(&Bash, input(json!({"command": command, "timeout": 20})))
+        fixture.run(&Bash::default(), input(json!({"command": command, "timeout": 20})))
     }
 
     /// The pid that a command wrote to a file, and whether that process still runs.
@@ -285,7 +239,7 @@ mod tests {
         for arguments in
             [json!({}), json!({"command": " "}), json!({"command": "a\0b"}), json!({"command": "true", "timeout": 0})]
         {
-            assert!(!fixture.run(&Bash, input(arguments.clone())).ok, "{arguments}");
+            assert!(!fixture.run(&Bash::default(), input(arguments.clone())).ok, "{arguments}");
         }
     }
 
@@ -330,7 +284,7 @@ mod tests {
         ] {
             let fixture = Fixture::new();
             let started = std::time::Instant::now();
-            let answer = fixture.run(&Bash, input(json!({"command": command, "timeout": 1})));
+            let answer = fixture.run(&Bash::default(), input(json!({"command": command, "timeout": 1})));
             assert!(!answer.ok && answer.text.starts_with("early\n[timed out after 1 s"), "{command}: {answer:?}");
             assert!(started.elapsed() < Duration::from_secs(10), "{command}");
             assert!(!survives(&fixture, "pid"), "{command}");
@@ -341,7 +295,8 @@ mod tests {
     fn a_call_that_is_cut_keeps_what_it_has() {
         let fixture = Fixture::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let call = Bash.run(
+        let bash = Bash::default();
+        let call = bash.run(
             input(json!({"command": "trap 'echo tidy; exit' TERM; echo $$ > pid; echo early; sleep 300 & wait"})),
             &fixture.scope,
         );
@@ -361,7 +316,8 @@ mod tests {
         let fixture = Fixture::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let call = Bash.run(input(json!({"command": "sh -c 'echo $$ > pid; exec sleep 300'"})), &fixture.scope);
+            let bash = Bash::default();
+            let call = bash.run(input(json!({"command": "sh -c 'echo $$ > pid; exec sleep 300'"})), &fixture.scope);
             let written = async {
                 while std::fs::read(fixture.path("pid")).is_ok_and(|pid| pid.is_empty())
                     || !fixture.path("pid").exists()
@@ -399,5 +355,143 @@ mod tests {
         );
         let path = answer.text.split("the whole is in ").nth(1).unwrap().split(']').next().unwrap();
         assert!(std::fs::read_to_string(path).unwrap().ends_with("x\nlast\n"));
+    }
+
+    /// A fixture whose commands are confined, with their network closed.
+    fn confined() -> Option<Fixture> {
+        use crate::sandbox::{Access, Confinement, Network, Rooms, support};
+        if support().rooms != Rooms::Own {
+            return None;
+        }
+        let mut fixture = Fixture::new();
+        let base = fixture.scope.root.parent().unwrap().to_owned();
+        let (temporary, state, home) = (base.join("t"), base.join("s"), base.join("h"));
+        let mut confinement = Confinement::new(&fixture.scope.root, Access::Write, &temporary, &state, &home);
+        confinement.network = Network::Closed;
+        fixture.scope.sandbox = Some(confinement);
+        Some(fixture)
+    }
+
+    #[test]
+    fn a_named_host_is_reached_and_another_is_refused_and_named_in_the_answer() {
+        let Some(fixture) = confined() else { return };
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            use std::io::{Read, Write};
+            let (mut client, _) = listener.accept().unwrap();
+            let count = client.read(&mut [0; 4096]).unwrap();
+            client.write_all(b"HTTP/1.0 200 OK\r\n\r\nfrom outside").unwrap();
+            count
+        });
+        let fetch = |host: &str| {
+            format!(
+                "python3 -c \"import urllib.request as u; print(u.urlopen('http://{host}:{port}/').read().decode())\""
+            )
+        };
+        let alone = run(&fixture, &fetch("127.0.0.1"));
+        assert!(!alone.ok && alone.text.contains("refused"), "its own loopback is another one: {alone:?}");
+        let other = run(&fixture, &fetch("crates.example"));
+        assert!(!other.ok && other.text.contains("\"hosts\": [\"crates.example\"]"), "{other:?}");
+        let named = json!({"command": fetch("127.0.0.1"), "hosts": ["127.0.0.1"], "timeout": 20});
+        let reached = fixture.run(&Bash::default(), input(named));
+        assert!(reached.ok && reached.text.starts_with("from outside"), "{reached:?}");
+        assert!(server.join().unwrap() > 0);
+    }
+
+    #[test]
+    fn the_gate_is_asked_for_each_host_where_the_network_is_closed() {
+        let call = input(json!({"command": "true", "hosts": ["Crates.io", "::1"]}));
+        let open = Fixture::new();
+        assert_eq!(Bash::default().further(&call, &open.scope), []);
+        let Some(fixture) = confined() else { return };
+        let want = ["https://crates.io/", "https://[::1]/"].map(|url| Subject::Url(url.to_owned()));
+        assert_eq!(Bash::default().further(&call, &fixture.scope), want);
+        for wrong in [json!(["*"]), json!([1]), json!({}), json!(vec!["a.example"; 17])] {
+            let answer = fixture.run(&Bash::default(), input(json!({"command": "true", "hosts": wrong.clone()})));
+            assert!(!answer.ok, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_confined_command_leaves_behind_is_named_and_ended() {
+        let Some(fixture) = confined() else { return };
+        let answer = run(
+            &fixture,
+            "env -i setsid sleep 300 > /dev/null 2>&1 & until pgrep -x sleep; do :; done > /dev/null; echo up",
+        );
+        assert!(answer.ok && answer.text.starts_with("up\n[exit code 0]\n[1 process was left"), "{answer:?}");
+        assert!(answer.text.contains("sleep 300"), "{answer:?}");
+        assert_eq!(run(&fixture, "echo a; exit 3").text, "a\n[exit code 3]");
+    }
+
+    /// Runs calls of one tool one after the other in one runtime, as an attempt does.
+    fn session(fixture: &Fixture, calls: &[serde_json::Value]) -> Vec<Answer> {
+        let bash = Bash::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let run = |call: &serde_json::Value| runtime.block_on(bash.run(input(call.clone()), &fixture.scope));
+        calls.iter().map(run).collect()
+    }
+
+    #[test]
+    fn a_job_goes_on_after_its_call_is_read_and_stopped_and_ends_with_the_attempt() {
+        for fixture in [Some(Fixture::new()), confined()].into_iter().flatten() {
+            let job = "echo one; until [ -e go ]; do :; done; echo two; exec sleep 300";
+            let answers = session(
+                &fixture,
+                &[
+                    json!({"command": job, "background": true}),
+                    json!({"command": "exec sleep 300 # other", "background": true}),
+                    json!({"job": "job-1"}),
+                    json!({"command": "touch go; pgrep -f 'sleep 300' > /dev/null; echo between"}),
+                    json!({"job": "job-1", "timeout": 1}),
+                    json!({"job": "job-1", "stop": true}),
+                    json!({"job": "job-1"}),
+                ],
+            );
+            let texts: Vec<&str> = answers.iter().map(|answer| answer.text.as_str()).collect();
+            assert!(texts[0].starts_with("[job-1 runs") && texts[1].starts_with("[job-2 runs"), "{texts:?}");
+            assert_eq!(texts[2], "one\n[job-1 still runs]");
+            assert_eq!(texts[3], "between\n[exit code 0]");
+            assert_eq!(texts[4], "two\n[job-1 still runs]");
+            assert_eq!(texts[5], "[stopped]\n[job-1 has ended]");
+            assert!(!answers[6].ok && texts[6].contains("there are: job-2"), "{texts:?}");
+            let root = fixture.scope.root.display().to_string();
+            let lives = || {
+                let pids = std::fs::read_dir("/proc").unwrap().flatten();
+                pids.filter(|entry| {
+                    std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.display().to_string() == root)
+                })
+                .count()
+            };
+            let until = std::time::Instant::now() + Duration::from_secs(10);
+            while lives() > 0 {
+                assert!(std::time::Instant::now() < until, "the second job outlives the attempt");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_job_that_ends_says_how_and_a_ninth_has_no_room() {
+        let fixture = Fixture::new();
+        let mut calls =
+            vec![json!({"command": "echo last; exit 3", "background": true}), json!({"job": "job-1", "timeout": 20})];
+        calls.extend((0..9).map(|_| json!({"command": "sleep 300", "background": true})));
+        let answers = session(&fixture, &calls);
+        assert_eq!((answers[1].ok, answers[1].text.as_str()), (false, "last\n[exit code 3]\n[job-1 has ended]"));
+        assert!(answers[2..10].iter().all(|answer| answer.ok));
+        assert!(!answers[10].ok && answers[10].text.contains("8 jobs run already"), "{:?}", answers[10]);
+    }
+
+    #[test]
+    fn a_job_is_judged_as_the_command_it_runs() {
+        let fixture = Fixture::new();
+        let bash = Bash::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(bash.run(input(json!({"command": "sleep 300", "background": true})), &fixture.scope));
+        let subject = bash.subject(&input(json!({"job": "job-1"})), &fixture.scope);
+        assert_eq!(subject, Subject::Command("sleep 300".to_owned()));
+        assert_eq!(bash.subject(&input(json!({"job": "job-9"})), &fixture.scope), Subject::None);
     }
 }

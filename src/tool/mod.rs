@@ -84,7 +84,7 @@ pub(crate) fn all(kit: Kit) -> Vec<Arc<dyn Tool>> {
         Arc::new(plan_mode::Enter),
         Arc::new(plan_mode::Exit),
         Arc::new(sleep::Sleep),
-        Arc::new(bash::Bash), // Each has a line of its own, so that a new one touches no other.
+        Arc::new(bash::Bash::default()), // Each has a line of its own, so that a new one touches no other.
         Arc::new(web_fetch::WebFetch),
         Arc::new(lsp::Lsp { servers }),
     ];

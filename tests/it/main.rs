@@ -18,6 +18,7 @@ mod models;
 mod outliving;
 mod permission;
 mod personas;
+mod sandbox;
 mod search;
 mod session;
 mod sessions;
