@@ -46,8 +46,8 @@ fn result(environment: &Environment) -> String {
 }
 
 fn result_in(request: &Recorded) -> String {
-    let messages = request.body["messages"].as_array().into_iter().flatten();
-    let result = messages.filter(|message| message["role"] == "tool").next_back();
+    let mut messages = request.body["messages"].as_array().into_iter().flatten();
+    let result = messages.rfind(|message| message["role"] == "tool");
     result.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
 }
 
@@ -355,7 +355,7 @@ fn a_fold_that_is_garbage_is_made_again_from_the_reports() {
     let environment = Environment::with_model(script);
     let run = environment.detached(&["--model", MODEL, "--terminal", "bare", FIRST]);
     let first = run.wait().expect_code(0).stdout;
-    for garbage in [&b"# Fold of 1 child"[..], b"\xff\xfe", b"", &[b'x'; 100_000]] {
+    for garbage in [&b"# Fold of 1 child"[..], b"\xff\xfe", b"", &vec![b'x'; 100_000]] {
         fs::write(run.directory.join("fold.md"), garbage).expect("the state is ours");
         let again = run.wait().expect_code(0).stdout;
         in_order(
