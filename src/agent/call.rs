@@ -224,8 +224,8 @@ impl Attempt {
         if answer.ok && is_evidence(name) {
             self.tally.evidence += 1;
         }
-        if let Some(usage) = answer.usage {
-            self.spend_as_told(usage);
+        if let Some(usage) = &answer.usage {
+            self.spend_as_told(**usage);
         }
         self.tally.changed.extend(answer.changed.iter().cloned());
         if let Some(diff) = &answer.diff {

@@ -48,9 +48,8 @@ const RUN: usize = 32;
 const LEAST_BODY: usize = 240;
 const LEAST_REPORT: usize = 140;
 
-/// How every fold begins.
+/// How every fold begins, and how it ends.
 const TITLE: &str = "# Fold of ";
-
 const FOOTER: &str = "
 ## How to answer
 Compile the sections above into one answer to the goal.
@@ -160,8 +159,7 @@ pub(crate) fn fold(goal: &str, sections: &[Section], bytes: usize, notes: &[Stri
 
 /// Whether a text is a fold from its first line to its last.
 pub(crate) fn is_whole(text: &str) -> bool {
-    let last = |footer: &str| footer.trim_end().lines().last().is_some_and(|line| text.trim_end().ends_with(line));
-    text.starts_with(TITLE) && (last(FOOTER) || last(SHORT_FOOTER))
+    text.starts_with(TITLE) && [FOOTER, SHORT_FOOTER].iter().any(|footer| text.ends_with(footer))
 }
 
 /// Max-min fair shares of `available`: nobody gets more than it asks for, and what short ones leave goes to the long.

@@ -91,7 +91,7 @@ impl Agent {
                 // What nobody found out is no evidence.
                 ok: folded.done > 0,
                 text: folded.text,
-                usage: Some(folded.usage),
+                usage: Some(Box::new(folded.usage)),
                 ..Answer::default()
             },
             Err(error) => Answer::correction(error.to_string()),
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    fn folded(done: usize) -> Result<Folded, SpawnError> {
-        Ok(Folded { text: "# Fold".into(), usage: Usage { requests: 7, ..Usage::ZERO }, done })
+    fn folded(done: usize) -> Folded {
+        Folded { text: "# Fold".into(), usage: Usage { requests: 7, ..Usage::ZERO }, done }
     }
 
     fn call(arguments: Value, answer: Result<Folded, SpawnError>) -> (Answer, Vec<Order>) {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn refused(arguments: Value) -> String {
-        let (answer, asked) = call(arguments, folded(1));
+        let (answer, asked) = call(arguments, Ok(folded(1)));
         assert!(!answer.ok && asked.is_empty() && answer.usage.is_none(), "{answer:?}");
         answer.text
     }
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn sound_prompts_are_sent_byte_for_byte_and_may_be_the_same_twice() {
         let odd = "`id` $HOME $(id) !! ' \" a\r\nb 🙂 c d e \\";
-        let (answer, asked) = call(json!({"prompts": [odd, LONG, LONG], "place": "window"}), folded(2));
+        let (answer, asked) = call(json!({"prompts": [odd, LONG, LONG], "place": "window"}), Ok(folded(2)));
         assert!(answer.ok);
         assert_eq!(answer.usage.map(|usage| usage.requests), Some(7));
         assert_eq!(asked[0].prompts, [odd, LONG, LONG]);
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn a_list_written_as_a_text_is_a_list_and_a_text_alone_is_one_prompt() {
         let list = Value::from(json!([LONG, LONG]).to_string());
-        assert_eq!(call(json!({"prompts": list}), folded(1)).1[0].prompts.len(), 2);
-        let (_, asked) = call(json!({"prompts": LONG}), folded(1));
+        assert_eq!(call(json!({"prompts": list}), Ok(folded(1))).1[0].prompts.len(), 2);
+        let (_, asked) = call(json!({"prompts": LONG}), Ok(folded(1)));
         assert_eq!((asked[0].prompts.as_slice(), asked[0].place), ([LONG.to_owned()].as_slice(), Place::Here));
     }
 
     #[test]
     fn children_of_whom_none_is_done_are_paid_for_and_no_evidence() {
-        let (answer, _) = call(json!({"prompts": [LONG]}), folded(0));
+        let (answer, _) = call(json!({"prompts": [LONG]}), Ok(folded(0)));
         assert!(!answer.ok && answer.text == "# Fold");
         assert_eq!(answer.usage.map(|usage| usage.requests), Some(7));
         let (answer, _) = call(json!({"prompts": [LONG]}), Err(SpawnError("there is no tmux".into())));

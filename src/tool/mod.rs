@@ -247,8 +247,8 @@ pub(crate) struct Answer {
     /// What changed, as a unified diff, for people.
     pub(crate) diff: Option<String>,
     pub(crate) images: Vec<Image>,
-    /// What others spent for it, which counts as the caller's own.
-    pub(crate) usage: Option<Usage>,
+    /// What others spent for it, which counts as the caller's own. Boxed, because answers are errors too.
+    pub(crate) usage: Option<Box<Usage>>,
     /// What only the loop itself can do; its own answer takes the place of this one.
     pub(crate) wish: Option<Box<Wish>>,
 }

@@ -46,8 +46,8 @@ fn result(environment: &Environment) -> String {
 }
 
 fn result_in(request: &Recorded) -> String {
-    let messages = request.body["messages"].as_array().into_iter().flatten();
-    let result = messages.filter(|message| message["role"] == "tool").next_back();
+    let mut messages = request.body["messages"].as_array().into_iter().flatten();
+    let result = messages.rfind(|message| message["role"] == "tool");
     result.and_then(|message| message["content"].as_str()).unwrap_or_default().to_owned()
 }
 
@@ -331,4 +331,39 @@ fn a_decode_that_an_agents_command_starts_is_refused_whatever_the_command_cleare
     environment.decode(&words).expect_code(0);
     assert!(result(&environment).contains("a child may not start children of its own"), "{}", result(&environment));
     environment.decode(&["run", "--model", "offline/explorer", "Where does it start?"]).expect_code(0);
+}
+
+#[test]
+fn a_run_whose_file_is_torn_is_listed_as_damaged_with_the_place_of_its_reports() {
+    let script = Script::new().on(TASK, calls(&[FIRST])).on(FIRST, reports("It starts at src/lib.rs:1.")).strict();
+    let environment = Environment::with_model(script);
+    parent(&environment, &[]).expect_code(0);
+    let (people, _) = runs(&environment);
+    fs::write(people[0].directory.join("run.md"), "---\nv: 1\nstate: en").expect("the state is ours");
+    let said = environment.decode(&["ps"]).expect_code(0).stdout;
+    in_order(
+        &said,
+        &[&format!("{} damaged", people[0].name), "run.md", "what its children found is below", "/children"],
+    );
+    let json = environment.decode(&["ps", "--json"]).expect_code(0).json();
+    assert_eq!(json["damaged"][0]["run"], people[0].name.as_str(), "{json}");
+}
+
+#[test]
+fn a_fold_that_is_garbage_is_made_again_from_the_reports() {
+    let script = Script::new().on(FIRST, reports("It starts at src/lib.rs:1.")).strict();
+    let environment = Environment::with_model(script);
+    let run = environment.detached(&["--model", MODEL, "--terminal", "bare", FIRST]);
+    let first = run.wait().expect_code(0).stdout;
+    for garbage in [&b"# Fold of 1 child"[..], b"\xff\xfe", b"", &vec![b'x'; 100_000]] {
+        fs::write(run.directory.join("fold.md"), garbage).expect("the state is ours");
+        let again = run.wait().expect_code(0).stdout;
+        in_order(
+            &again,
+            &["# Fold of 1 child: 1 done", "made again from the reports", "It starts at", "How to answer"],
+        );
+        assert_eq!(environment.decode(&["fold", &run.name]).expect_code(0).stdout, again);
+    }
+    fs::write(run.directory.join("fold.md"), &first).expect("the state is ours");
+    assert_eq!(run.wait().expect_code(0).stdout, first);
 }

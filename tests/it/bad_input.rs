@@ -78,7 +78,7 @@ fn what_is_asked_wrongly_is_said_and_starts_nothing() {
         (&["fan", "-m", "anthropic/x", QUESTION], 6, "ANTHROPIC_API_KEY is not set"),
         (&["fan", "-m", "script/none.jsonl", QUESTION], 6, "No such file"),
         (&["fan", "-C", "nowhere", QUESTION], 2, "`nowhere` is not a directory"),
-        (&["fan", "--from", "nothing.md"], 2, "`nothing.md` cannot be read"),
+        (&["fan", "--from", "nothing.md"], 2, "failed to read `nothing.md`"),
         (&["report", "last/1"], 2, "no run of this project yet"),
     ];
     for (words, code, said) in cases {
