@@ -20,7 +20,7 @@ use crate::machine::gate::Confinement;
 use crate::model::brief::{Brief, Start};
 use crate::model::budget::Budget;
 use crate::model::child::{Ask, FailureKind};
-use crate::model::message::{Message, StopReason, ToolCall, ToolInput, ToolSpec};
+use crate::model::message::{Message, StopReason, Thinking, ToolCall, ToolInput, ToolSpec};
 use crate::model::persona::{Mode, Persona};
 use crate::model::report::Outcome;
 use crate::model::request::{Asked, Request as Letter};
@@ -90,7 +90,11 @@ impl Provider for Script {
         for step in steps {
             match step {
                 Say(text) => events.push(Ok(Some(ProviderEvent::Text(text.into())))),
-                Step::Think(text) => events.push(Ok(Some(ProviderEvent::Thinking(text.into())))),
+                Step::Think(text) => {
+                    events.push(Ok(Some(ProviderEvent::Thinking(text.into()))));
+                    let whole = Thinking { text: text.into(), ..Thinking::default() };
+                    events.push(Ok(Some(ProviderEvent::Thought(whole))));
+                }
                 Call(id, name, input) => {
                     let input = ToolInput::from_value(input);
                     let call = ToolCall { id: id.into(), name: name.into(), input };

@@ -154,7 +154,10 @@ async fn a_question_for_permission_shows_what_would_change_and_a_no_says_why() {
         AgentEvent::Question { kind, .. } => Some(kind),
         _ => None,
     });
-    let shown = |path: &str| QuestionKind::Permission { always: None, diff: Some(format!("+++ {path}")) };
+    let shown = |path: &str| QuestionKind::Permission {
+        always: Some(format!("write({path})")),
+        diff: Some(format!("+++ {path}")),
+    };
     assert_eq!(kinds.collect::<Vec<_>>(), [shown("b.rs"), shown("c.rs")]);
     assert_eq!(world.last_told(1), "false denied: person pts/3 said: not b, write c");
     let tree = world.directory.path().join("tree");

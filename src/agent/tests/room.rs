@@ -223,7 +223,7 @@ async fn thinking_is_kept_with_the_calls_that_followed_from_it() {
     world.run().await;
     let asked = world.asked();
     let Message::Assistant(answer) = &asked[1].messages[1] else { panic!() };
-    assert_eq!(answer.thinking.iter().map(|thinking| thinking.text.as_str()).collect::<Vec<_>>(), ["first a.rs"]);
+    assert_eq!(answer.thinking.iter().map(|thinking| thinking.text.as_str()).collect::<Vec<_>>(), ["first ", "a.rs"]);
 }
 
 #[tokio::test(start_paused = true)]
