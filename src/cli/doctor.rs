@@ -95,7 +95,13 @@ fn confinement() -> Check {
     let support = sandbox::support();
     let said = if support.is_there() {
         let list = |head: &str, words: &[&str]| words.iter().map(|word| format!("\n{head} {word}")).collect::<String>();
-        format!("{} (Landlock {}){}{}", support.words(), support.abi, list("held:    ", &support.can), list("not held:", &support.cannot))
+        format!(
+            "{} (Landlock {}){}{}",
+            support.words(),
+            support.abi,
+            list("held:    ", &support.can),
+            list("not held:", &support.cannot)
+        )
     } else {
         format!("off: {}", support.cannot.join(", "))
     };

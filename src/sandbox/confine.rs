@@ -149,15 +149,12 @@ fn rooms() -> Rooms {
         trial.arg("--version").current_dir("/").stdin(std::process::Stdio::null());
         trial.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let Ok((_gateway, inside)) = gateway::pair() else { return Rooms::Shared };
-        let namespaces =
-            Namespaces { maps: Maps::of_self(), plan: Plan::of_system(), inside: Some(inside) };
+        let namespaces = Namespaces { maps: Maps::of_self(), plan: Plan::of_system(), inside: Some(inside) };
         #[expect(unsafe_code, reason = "only a forked child can enter a namespace alone")]
         // SAFETY: the closure makes system calls only; it neither allocates nor takes a lock.
         unsafe {
             // An error before the program is begun is told by `status`, so that nothing of it ever runs.
-            trial.pre_exec(move || {
-                namespaces.enter().and(Err(std::io::Error::from_raw_os_error(libc::ECANCELED)))
-            });
+            trial.pre_exec(move || namespaces.enter().and(Err(std::io::Error::from_raw_os_error(libc::ECANCELED))));
         }
         match trial.status() {
             Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Rooms::Own,

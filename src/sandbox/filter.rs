@@ -98,8 +98,7 @@ impl Filter {
         if self.program.is_empty() {
             return Ok(());
         }
-        let filter =
-            libc::sock_fprog { len: self.program.len() as u16, filter: self.program.as_ptr().cast_mut() };
+        let filter = libc::sock_fprog { len: self.program.len() as u16, filter: self.program.as_ptr().cast_mut() };
         #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
         // SAFETY: the program outlives the call, which copies it.
         checked(unsafe { libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const filter, 0, 0) })

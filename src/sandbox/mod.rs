@@ -198,11 +198,20 @@ const OF_ROOMS: &[(&str, &str)] = &[
         "the network is reached through a proxy that knows the allowed hosts; no UDP",
         "UDP is not refused; no host can be allowed",
     ),
-    ("files outside are not there: no mode, owner, time, name or size", "mode, owner and times of files outside can be changed"),
+    (
+        "files outside are not there: no mode, owner, time, name or size",
+        "mode, owner and times of files outside can be changed",
+    ),
     ("processes outside are not there", "names of processes outside can be listed"),
-    ("Unix sockets made later are not there", "Unix sockets made after a command started can be connected to"),
+    (
+        "Unix sockets made later outside the granted folders are not there",
+        "Unix sockets made after a command started can be connected to",
+    ),
     ("terminals of the user are not there", "terminals of the same user can be opened"),
-    ("what a command leaves behind ends with it, however it hides", "a process that drops its mark outlives its command"),
+    (
+        "what a command leaves behind ends with it, however it hides",
+        "a process that drops its mark outlives its command",
+    ),
 ];
 
 #[derive(Debug, thiserror::Error)]
@@ -242,10 +251,7 @@ impl Gateway {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn confine(
-    _: &mut tokio::process::Command,
-    _: &Confinement,
-) -> Result<Confined, SandboxError> {
+pub(crate) fn confine(_: &mut tokio::process::Command, _: &Confinement) -> Result<Confined, SandboxError> {
     Err(SandboxError::Unsupported)
 }
 

@@ -138,8 +138,15 @@ pub(crate) async fn serve(listener: TcpListener, hosts: Hosts) -> Infallible {
 #[derive(Debug, PartialEq, Eq)]
 enum Wanted {
     /// Both sides speak for themselves after this.
-    Tunnel { host: Host, port: u16 },
-    Request { host: Host, port: u16, head: Vec<u8> },
+    Tunnel {
+        host: Host,
+        port: u16,
+    },
+    Request {
+        host: Host,
+        port: u16,
+        head: Vec<u8>,
+    },
 }
 
 async fn pass(mut client: TcpStream, hosts: &Hosts) -> io::Result<()> {
@@ -324,9 +331,20 @@ mod tests {
         assert_eq!(parsed("Crates.IO."), Some("crates.io".to_owned()));
         assert_eq!(parsed("[::1]"), Some("::1".to_owned()));
         assert_eq!(parsed("::ffff:10.0.0.1"), Some("10.0.0.1".to_owned()), "one address has one name");
-        for wrong in
-            ["", "a b", "*.crates.io", "a/b", "http://a", "a:80", "u@a", "2130706433", "0x7f000001", "127.1", "a..b", "ä.de"]
-        {
+        for wrong in [
+            "",
+            "a b",
+            "*.crates.io",
+            "a/b",
+            "http://a",
+            "a:80",
+            "u@a",
+            "2130706433",
+            "0x7f000001",
+            "127.1",
+            "a..b",
+            "ä.de",
+        ] {
             assert_eq!(parsed(wrong), None, "{wrong}");
         }
     }
@@ -362,9 +380,26 @@ mod tests {
             assert!(is_public(text.parse().unwrap()), "{text}");
         }
         for text in [
-            "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.100.100.200", "0.0.0.0",
-            "255.255.255.255", "224.0.0.1", "198.18.0.1", "168.63.129.16", "::1", "::", "fe80::1", "fd00::1", "ff02::1",
-            "::ffff:127.0.0.1", "64:ff9b::a00:1", "2002:7f00:1::", "2001:db8::1",
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.100.100.200",
+            "0.0.0.0",
+            "255.255.255.255",
+            "224.0.0.1",
+            "198.18.0.1",
+            "168.63.129.16",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::a00:1",
+            "2002:7f00:1::",
+            "2001:db8::1",
         ] {
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }

@@ -38,11 +38,17 @@ struct Step {
 
 #[derive(Debug)]
 enum Action {
-    Bind { source: CString, kind: Kind, held: Held },
+    Bind {
+        source: CString,
+        kind: Kind,
+        held: Held,
+    },
     Hide(Kind),
     /// A file system of its own for the way to what is granted below it; read-only in the end.
     Way,
-    Link { target: CString },
+    Link {
+        target: CString,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +75,8 @@ impl Plan {
         }
         for shared in SHARED {
             let Some(source) = text(&confinement.temporary) else { continue };
-            let ways: BTreeSet<PathBuf> = grants.kept.iter().filter_map(|(path, _)| way(path, Path::new(shared))).collect();
+            let ways: BTreeSet<PathBuf> =
+                grants.kept.iter().filter_map(|(path, _)| way(path, Path::new(shared))).collect();
             steps.extend(ways.iter().filter_map(|path| step(path, |_| Action::Way)));
             let action = |_| Action::Bind { source, kind: Kind::Folder, held: Held::Writable };
             steps.extend(step(Path::new(shared), action));
@@ -119,7 +126,13 @@ impl Plan {
         folder(&devices, c"shm")?;
         folder(&root, c"proc")?;
         let terminals = Some(c"newinstance,ptmxmode=0666,mode=620");
-        system::mount(Some(c"devpts"), c"/proc/dev/pts", Some(c"devpts"), libc::MS_NOSUID | libc::MS_NOEXEC, terminals)?;
+        system::mount(
+            Some(c"devpts"),
+            c"/proc/dev/pts",
+            Some(c"devpts"),
+            libc::MS_NOSUID | libc::MS_NOEXEC,
+            terminals,
+        )?;
         system::mount(Some(c"tmpfs"), c"/proc/dev/shm", Some(c"tmpfs"), flags, Some(c"mode=1777,size=25%"))?;
         let nothing = flags | libc::MS_NOEXEC;
         system::mount(Some(c"proc"), c"/proc/proc", Some(c"proc"), nothing, None)?;
@@ -245,9 +258,8 @@ struct Grants {
 
 impl Grants {
     fn of(confinement: &Confinement) -> Self {
-        let found = |paths: &[PathBuf]| -> Vec<PathBuf> {
-            paths.iter().filter_map(|path| path.canonicalize().ok()).collect()
-        };
+        let found =
+            |paths: &[PathBuf]| -> Vec<PathBuf> { paths.iter().filter_map(|path| path.canonicalize().ok()).collect() };
         let hidden = found(&confinement.hidden);
         let writable = [found(&confinement.writable), found(std::slice::from_ref(&confinement.temporary))].concat();
         let devices: Vec<PathBuf> = places::DEVICES.iter().map(PathBuf::from).collect();
@@ -364,8 +376,7 @@ mod tests {
         }
         std::fs::write(root.join("home/.cargo/credentials.toml"), "secret").unwrap();
         let at = |path: &str| root.join(path);
-        let confinement =
-            Confinement::new(&at("work"), Access::Write, &at("private"), &at("state"), &at("home"));
+        let confinement = Confinement::new(&at("work"), Access::Write, &at("private"), &at("state"), &at("home"));
         let grants = Grants::of(&confinement);
         assert!(grants.kept.contains(&(at("home/.cargo"), Held::ReadOnly)));
         assert!(grants.kept.contains(&(at("work"), Held::Writable)));

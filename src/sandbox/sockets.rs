@@ -95,7 +95,6 @@ impl Masks {
         }
         Ok(())
     }
-
 }
 
 /// Paths of the kernel's list of Unix sockets: the eighth word and what follows it.
@@ -138,7 +137,6 @@ pub(super) fn leave(namespaces: libc::c_int, maps: &Maps) -> std::io::Result<()>
     write(c"/proc/self/uid_map", &maps.user)?;
     write(c"/proc/self/gid_map", &maps.group)
 }
-
 
 /// What is not there any more, or where the user may not look, needs no mask.
 fn gone_is_hidden(result: std::io::Result<()>) -> std::io::Result<()> {

@@ -225,11 +225,8 @@ pub(super) fn loopback_up() -> io::Result<()> {
     #[expect(unsafe_code, reason = "between fork and exec nothing else may be called")]
     // SAFETY: the request is zeroed plain data of the kernel's own layout and outlives the call.
     unsafe {
-        let socket = descriptor(libc::c_long::from(libc::socket(
-            libc::AF_INET,
-            libc::SOCK_DGRAM | libc::SOCK_CLOEXEC,
-            0,
-        )))?;
+        let socket =
+            descriptor(libc::c_long::from(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)))?;
         let mut request: libc::ifreq = std::mem::zeroed();
         request.ifr_name[0] = b'l' as libc::c_char;
         request.ifr_name[1] = b'o' as libc::c_char;

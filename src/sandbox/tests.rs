@@ -244,7 +244,11 @@ async fn a_confined_command_may_be_started_twice() {
     }
     let scene = Scene::new();
     let mut command = tokio::process::Command::new("cat");
-    command.current_dir(scene.tree()).arg(scene.at("state/key")).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    command
+        .current_dir(scene.tree())
+        .arg(scene.at("state/key"))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null());
     confine(&mut command, &scene.confinement(Access::Write)).unwrap();
     for _ in 0..2 {
         let output = command.output().await.unwrap();
@@ -270,7 +274,8 @@ async fn what_leads_out_of_the_rooms_is_blocked() {
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let _listener = std::os::unix::net::UnixListener::bind(scene.at("home/.cargo/s")).unwrap();
     let abstract_name = format!("decode-test-{}", std::process::id());
-    let address = <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&abstract_name);
+    let address =
+        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&abstract_name);
     let _abstract = std::os::unix::net::UnixListener::bind_addr(&address.unwrap()).unwrap();
     std::fs::write(scene.at("home/.bashrc"), "mine").unwrap();
     let (pid, tcp_port) = (outside.id(), tcp.local_addr().unwrap().port());
@@ -372,11 +377,13 @@ async fn what_a_command_leaves_behind_ends_though_it_hid_from_its_session_and_it
                   > /dev/null 2>&1 < /dev/null & until [ -e up ]; do :; done";
     let began = std::time::Instant::now();
     assert!(closed(&scene, script).await.0);
-    let writer = || nix::fcntl::open(
-        &scene.tree().join("hold"),
-        nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK,
-        nix::sys::stat::Mode::empty(),
-    );
+    let writer = || {
+        nix::fcntl::open(
+            &scene.tree().join("hold"),
+            nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_NONBLOCK,
+            nix::sys::stat::Mode::empty(),
+        )
+    };
     while writer().is_ok() {
         assert!(began.elapsed() < std::time::Duration::from_secs(20), "it lives on");
         tokio::task::yield_now().await;
@@ -420,9 +427,12 @@ async fn a_command_ends_as_it_would_without_rooms() {
         return;
     }
     use std::os::unix::process::ExitStatusExt;
-    for (script, code, signal) in
-        [("exit 7", Some(7), None), ("kill -9 $$", None, Some(9)), ("kill -TERM $$", None, Some(15)), ("true", Some(0), None)]
-    {
+    for (script, code, signal) in [
+        ("exit 7", Some(7), None),
+        ("kill -9 $$", None, Some(9)),
+        ("kill -TERM $$", None, Some(15)),
+        ("true", Some(0), None),
+    ] {
         let mut command = tokio::process::Command::new("bash");
         command.args(["-c", script]).current_dir(scene.tree()).kill_on_drop(true);
         confine(&mut command, &scene.confinement(Access::Write)).unwrap();

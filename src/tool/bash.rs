@@ -416,7 +416,10 @@ mod tests {
     #[test]
     fn what_a_confined_command_leaves_behind_is_named_and_ended() {
         let Some(fixture) = confined() else { return };
-        let answer = run(&fixture, "env -i setsid sleep 300 > /dev/null 2>&1 & until pgrep -x sleep; do :; done > /dev/null; echo up");
+        let answer = run(
+            &fixture,
+            "env -i setsid sleep 300 > /dev/null 2>&1 & until pgrep -x sleep; do :; done > /dev/null; echo up",
+        );
         assert!(answer.ok && answer.text.starts_with("up\n[exit code 0]\n[1 process was left"), "{answer:?}");
         assert!(answer.text.contains("sleep 300"), "{answer:?}");
         assert_eq!(run(&fixture, "echo a; exit 3").text, "a\n[exit code 3]");
@@ -456,7 +459,10 @@ mod tests {
             let root = fixture.scope.root.display().to_string();
             let lives = || {
                 let pids = std::fs::read_dir("/proc").unwrap().flatten();
-                pids.filter(|entry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.display().to_string() == root)).count()
+                pids.filter(|entry| {
+                    std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.display().to_string() == root)
+                })
+                .count()
             };
             let until = std::time::Instant::now() + Duration::from_secs(10);
             while lives() > 0 {
@@ -469,7 +475,8 @@ mod tests {
     #[test]
     fn a_job_that_ends_says_how_and_a_ninth_has_no_room() {
         let fixture = Fixture::new();
-        let mut calls = vec![json!({"command": "echo last; exit 3", "background": true}), json!({"job": "job-1", "timeout": 20})];
+        let mut calls =
+            vec![json!({"command": "echo last; exit 3", "background": true}), json!({"job": "job-1", "timeout": 20})];
         calls.extend((0..9).map(|_| json!({"command": "sleep 300", "background": true})));
         let answers = session(&fixture, &calls);
         assert_eq!((answers[1].ok, answers[1].text.as_str()), (false, "last\n[exit code 3]\n[job-1 has ended]"));

@@ -46,10 +46,7 @@ struct Job {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Running,
-    Ended {
-        ok: bool,
-        note: String,
-    },
+    Ended { ok: bool, note: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +74,12 @@ impl Jobs {
 
     pub(super) fn has_room(&self) -> Result<(), Answer> {
         let listed = self.listed();
-        let running: Vec<&str> =
-            listed.jobs.iter().filter(|(_, job)| *job.state.borrow() == State::Running).map(|(name, _)| name.as_str()).collect();
+        let running: Vec<&str> = listed
+            .jobs
+            .iter()
+            .filter(|(_, job)| *job.state.borrow() == State::Running)
+            .map(|(name, _)| name.as_str())
+            .collect();
         if running.len() < RUNNING {
             return Ok(());
         }
@@ -126,7 +127,8 @@ impl Jobs {
         let listed = self.listed();
         listed.jobs.get(name).map(|job| job.state.clone()).ok_or_else(|| {
             let names: Vec<&str> = listed.jobs.keys().map(String::as_str).collect();
-            let known = if names.is_empty() { "there is none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+            let known =
+                if names.is_empty() { "there is none".to_owned() } else { format!("there are: {}", names.join(", ")) };
             Answer::correction(format!("there is no job `{name}`; {known}"))
         })
     }

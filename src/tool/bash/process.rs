@@ -127,12 +127,15 @@ impl Process {
     pub(super) fn network_note(&self) -> Option<String> {
         match &self.way_out {
             WayOut::Plain => None,
-            WayOut::Missing => Some("[this kernel cannot let single hosts through: the network stayed closed]".to_owned()),
+            WayOut::Missing => {
+                Some("[this kernel cannot let single hosts through: the network stayed closed]".to_owned())
+            }
             WayOut::Proxy { hosts, .. } => {
                 let refused = hosts.refused();
                 let quoted: Vec<String> = refused.iter().map(|host| format!("\"{host}\"")).collect();
                 let list = quoted.join(", ");
-                (!refused.is_empty()).then(|| format!("[not allowed to reach {list}; to ask, call with \"hosts\": [{list}]]"))
+                (!refused.is_empty())
+                    .then(|| format!("[not allowed to reach {list}; to ask, call with \"hosts\": [{list}]]"))
             }
         }
     }
