@@ -64,7 +64,7 @@ pub(crate) enum Subject {
     Path(String),
     /// A shell line.
     Command(String),
-    #[cfg_attr(not(test), expect(dead_code, reason = "the tools that fetch are not built yet"))]
+    /// An address that is fetched, by whatever tool.
     Url(String),
     None,
 }

@@ -23,7 +23,8 @@ mod root;
 mod sockets;
 #[cfg(target_os = "linux")]
 mod system;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 
 use std::path::{Path, PathBuf};

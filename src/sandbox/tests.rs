@@ -1,5 +1,6 @@
 //! What the layers hold, on real processes in real places.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
 use super::*;
@@ -426,7 +427,6 @@ async fn a_command_ends_as_it_would_without_rooms() {
     if without_landlock() {
         return;
     }
-    use std::os::unix::process::ExitStatusExt;
     for (script, code, signal) in [
         ("exit 7", Some(7), None),
         ("kill -9 $$", None, Some(9)),
@@ -467,4 +467,23 @@ async fn killing_the_process_that_was_started_ends_all_that_it_started() {
     let mut rest = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut pipe, &mut rest);
     tokio::time::timeout(std::time::Duration::from_secs(20), read).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn zz_measure() {
+    let scene = Scene::new();
+    for confined in [false, true, false, true] {
+        let began = std::time::Instant::now();
+        for _ in 0..100 {
+            let mut command = tokio::process::Command::new("true");
+            command.current_dir(scene.tree());
+            if confined {
+                let mut c = scene.confinement(Access::Write);
+                c.network = Network::Closed;
+                confine(&mut command, &c).unwrap();
+            }
+            command.status().await.unwrap();
+        }
+        eprintln!("confined {confined}: {:?}", began.elapsed() / 100);
+    }
 }
