@@ -468,22 +468,3 @@ async fn killing_the_process_that_was_started_ends_all_that_it_started() {
     let read = tokio::io::AsyncReadExt::read_to_end(&mut pipe, &mut rest);
     tokio::time::timeout(std::time::Duration::from_secs(20), read).await.unwrap().unwrap();
 }
-
-#[tokio::test]
-async fn zz_measure() {
-    let scene = Scene::new();
-    for confined in [false, true, false, true] {
-        let began = std::time::Instant::now();
-        for _ in 0..100 {
-            let mut command = tokio::process::Command::new("true");
-            command.current_dir(scene.tree());
-            if confined {
-                let mut c = scene.confinement(Access::Write);
-                c.network = Network::Closed;
-                confine(&mut command, &c).unwrap();
-            }
-            command.status().await.unwrap();
-        }
-        eprintln!("confined {confined}: {:?}", began.elapsed() / 100);
-    }
-}
