@@ -86,9 +86,8 @@ fn environment(brief: &Brief, now: Timestamp) -> String {
     lines.push(String::new());
     lines.push("# Your report".to_owned());
     lines.push(
-        "Your last message, the one without a tool call, is your report. It is all that is seen of your work: whoever \
-         asked does not see your tool calls. Name what you found or did as `path:line`, and say what you could not \
-         check."
+        "Your last message, the one without a tool call, is all that is seen of your work. Name what you found or did \
+         as `path:line`, and say what you could not check."
             .to_owned(),
     );
     if let Some(schema) = &brief.spec.schema {

@@ -64,7 +64,7 @@ pub(crate) enum Subject {
     Path(String),
     /// A shell line.
     Command(String),
-    /// An address of the web.
+    /// An address that is fetched, by whatever tool.
     Url(String),
     None,
 }

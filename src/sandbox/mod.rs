@@ -23,7 +23,8 @@ mod root;
 mod sockets;
 #[cfg(target_os = "linux")]
 mod system;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 
 use std::path::{Path, PathBuf};
@@ -208,7 +209,10 @@ const OF_ROOMS: &[(&str, &str)] = &[
         "mode, owner and times of files outside can be changed",
     ),
     ("processes outside are not there", "names of processes outside can be listed"),
-    ("Unix sockets made later are not there", "Unix sockets made after a command started can be connected to"),
+    (
+        "Unix sockets made later outside the granted folders are not there",
+        "Unix sockets made after a command started can be connected to",
+    ),
     ("terminals of the user are not there", "terminals of the same user can be opened"),
     (
         "what a command leaves behind ends with it, however it hides",

@@ -228,8 +228,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
         let socket =
             descriptor(libc::c_long::from(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0)))?;
         let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
+        std::ptr::copy_nonoverlapping(c"lo".as_ptr(), request.ifr_name.as_mut_ptr(), 2);
         request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
         checked(libc::ioctl(socket.0, libc::SIOCSIFFLAGS, &raw const request))
     }

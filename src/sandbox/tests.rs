@@ -1,5 +1,6 @@
 //! What the layers hold, on real processes in real places.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 
 use super::*;
@@ -426,7 +427,6 @@ async fn a_command_ends_as_it_would_without_rooms() {
     if without_landlock() {
         return;
     }
-    use std::os::unix::process::ExitStatusExt;
     for (script, code, signal) in [
         ("exit 7", Some(7), None),
         ("kill -9 $$", None, Some(9)),

@@ -36,7 +36,7 @@ impl Tool for Glob {
                 .to_owned(),
             input: json!({
                 "type": "object",
-                "properties": {"pattern": {"type": "string", "description": "Relative to the workspace"}},
+                "properties": {"pattern": {"type": "string"}},
                 "required": ["pattern"]
             }),
         }

@@ -48,7 +48,7 @@ impl Tool for Grep {
                 "type": "object",
                 "properties": {
                     "pattern": {"type": "string", "description": "Regular expression; (?i) at its start ignores case"},
-                    "path": {"type": "string", "description": "File or directory to search; default the whole workspace"},
+                    "path": {"type": "string", "description": "Default: the whole workspace"},
                     "glob": {"type": "string", "description": "Only files that fit: `*.rs` by name, `src/**/*.rs` by path"}
                 },
                 "required": ["pattern"]

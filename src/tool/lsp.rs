@@ -87,9 +87,9 @@ impl Tool for Lsp {
                 "type": "object",
                 "properties": {
                     "op": {"type": "string", "enum": names},
-                    "path": {"type": "string", "description": "Relative to the workspace"},
+                    "path": {"type": "string"},
                     "line": {"type": "integer", "minimum": 1},
-                    "column": {"type": "integer", "minimum": 1, "description": "The first character of the name"}
+                    "column": {"type": "integer", "minimum": 1}
                 },
                 "required": ["op", "path"]
             }),

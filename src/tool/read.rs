@@ -32,9 +32,9 @@ impl Tool for Read {
             input: json!({
                 "type": "object",
                 "properties": {
-                    "path": {"type": "string", "description": "Relative to the workspace, or absolute inside it"},
+                    "path": {"type": "string"},
                     "offset": {"type": "integer", "minimum": 1, "description": "The first line to show, from 1"},
-                    "limit": {"type": "integer", "minimum": 1, "description": "How many lines to show"}
+                    "limit": {"type": "integer", "minimum": 1}
                 },
                 "required": ["path"]
             }),

@@ -100,9 +100,7 @@ fn the_user_turns_the_sandbox_off_and_is_told_so() {
     fs::write(environment.home().join("notes"), "of the user").expect("the home is ours");
     let refused = environment.decode(&build(&[])).expect_code(3);
     assert!(refused.stderr.contains("would have to ask"), "{}", refused.stderr);
-    let words =
-        ["fan", "--agent", "build", "--model", MODEL, "--allow", "bash(cat *)", "--allow", "bash(echo *)", TASK];
-    let output = environment.decode(&words).expect_code(0);
+    let output = environment.decode(&build(&["--permission-mode", "bypass"])).expect_code(0);
     assert!(output.stderr.contains("sandbox: off"), "{}", output.stderr);
     let told = results(&environment.only_run());
     assert!(told[0].0 && told[0].1.contains("of the user"), "{told:?}");
