@@ -13,7 +13,16 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        Self::in_directory(tempfile::tempdir().unwrap())
+    }
+
+    /// In memory, where there is such a place: a disk takes half a minute for as many files, and is slow long after.
+    pub(super) fn for_many_files() -> Self {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Self::in_directory(directory.unwrap())
+    }
+
+    fn in_directory(directory: tempfile::TempDir) -> Self {
         let base = directory.path().canonicalize().unwrap();
         let root = base.join("workspace");
         std::fs::create_dir(&root).unwrap();

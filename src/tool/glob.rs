@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_files_in_one_directory_are_each_looked_at_once() {
-        let fixture = Fixture::new();
+        let fixture = Fixture::for_many_files();
         for n in 0..100_000 {
             std::fs::File::create(fixture.path(&format!("f{n:06}"))).unwrap();
         }
